@@ -1,0 +1,20 @@
+# Only Go and a POSIX shell are needed. CONTRIBUTING.md says what `make test` looks for besides.
+
+.PHONY: check test lint bench soak
+
+# Everything that a change must pass.
+check: lint test
+
+test:
+	@sh .ci/test
+
+lint:
+	@sh .ci/lint
+
+bench:
+	GOWORK=off go test -run '^$$' -bench . -benchmem ./...
+	@if [ -f bench/go.mod ]; then cd bench && GOWORK=off go test -run '^$$' -bench . -benchmem ./...; fi
+
+# The state machine over and over, before a release.
+soak:
+	GOWORK=off go test -race -count=100 -run '^TestLoop' .
