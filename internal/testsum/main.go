@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+
+// Command testsum reads the output of go test -json and prints what a person wants of it: the output of tests that
+// failed, and each package's closing line. It appends skipped tests to a file, so that make test can say at its end
+// what did not run, and CI can fail for it. It fails if a test failed or none ran.
+//
+//	go test -json ./... | testsum -skips FILE [-allow FILE] [-label WORD]
+//
+// A line of the allow file is the name of a test that may be skipped, or name@label for runs with that label only.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+}
+
+type summary struct {
+	allowed map[string]bool
+	label   string
+
+	pending map[string]*strings.Builder // output of tests that have not ended, by package and name
+	skips   []string                    // reason, tab, name
+	counts  map[string]int              // tests by the action that ended them
+	failed  bool
+}
+
+func main() {
+	skips := flag.String("skips", "", "append skipped tests to this file")
+	allow := flag.String("allow", "", "names of tests that may be skipped")
+	label := flag.String("label", "", "what this run is")
+	flag.Parse()
+	if err := run(*skips, *allow, *label); err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		os.Exit(1)
+	}
+}
+
+func run(skips, allow, label string) error {
+	allowed, err := readAllowed(allow)
+	if err != nil {
+		return err
+	}
+	s := &summary{
+		allowed: allowed,
+		label:   label,
+		pending: map[string]*strings.Builder{},
+		counts:  map[string]int{},
+	}
+	if err := s.read(os.Stdin); err != nil {
+		return err
+	}
+	if err := appendLines(skips, s.skips); err != nil {
+		return err
+	}
+	return s.close()
+}
+
+func readAllowed(file string) (map[string]bool, error) {
+	allowed := map[string]bool{}
+	if file == "" {
+		return allowed, nil
+	}
+	text, err := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		if name := strings.TrimSpace(line); name != "" {
+			allowed[name] = true
+		}
+	}
+	return allowed, err
+}
+
+func appendLines(file string, lines []string) error {
+	if file == "" || len(lines) == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, strings.Join(lines, "\n")+"\n")
+	return errors.Join(err, f.Close())
+}
+
+func (s *summary) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			s.line(line)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// line takes an event, or prints what is none.
+func (s *summary) line(line []byte) {
+	var e event
+	if json.Unmarshal(line, &e) != nil || e.Action == "" {
+		fmt.Printf("%s", line)
+		return
+	}
+	key := e.Package + " " + e.Test
+	switch {
+	case e.Action == "build-output", e.Action == "output" && e.Test == "":
+		if e.Output != "PASS\n" {
+			fmt.Print(e.Output)
+		}
+	case e.Action == "output":
+		if s.pending[key] == nil {
+			s.pending[key] = &strings.Builder{}
+		}
+		s.pending[key].WriteString(e.Output)
+	case e.Action == "fail", e.Action == "pass", e.Action == "skip":
+		s.ended(e, key)
+	case e.Action == "build-fail":
+		s.failed = true
+	}
+}
+
+// ended takes the end of a test or of a package.
+func (s *summary) ended(e event, key string) {
+	if e.Action == "fail" {
+		s.failed = true
+	}
+	if e.Test == "" {
+		return
+	}
+	s.counts[e.Action]++
+	var output string
+	if b := s.pending[key]; b != nil {
+		output = b.String()
+		delete(s.pending, key)
+	}
+	switch {
+	case e.Action == "fail":
+		fmt.Print(output)
+	case e.Action == "skip" && !s.allowed[e.Test] && !s.allowed[e.Test+"@"+s.label]:
+		s.skips = append(s.skips, reason(output)+"\t"+e.Test)
+	}
+}
+
+// reason finds the message in the output of a skipped test: the last line that is not the test runner's.
+func reason(output string) string {
+	last := "no reason given"
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		last = line
+		// The position in front differs between tests with the same reason.
+		if pos, text, ok := strings.Cut(line, ": "); ok && strings.Contains(pos, ".go:") {
+			last = text
+		}
+	}
+	return strings.ReplaceAll(last, "\t", " ")
+}
+
+// close prints what was left open, as a crash of the test binary leaves it, and the totals.
+func (s *summary) close() error {
+	for key, b := range s.pending {
+		if s.failed {
+			fmt.Printf("did not end: %s\n%s", key, b)
+		}
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", s.counts["pass"], s.counts["fail"], s.counts["skip"])
+	switch {
+	case s.failed:
+		return errors.New("failed")
+	case s.counts["pass"] == 0 && s.counts["skip"] == 0:
+		return errors.New("no test ran")
+	default:
+		return nil
+	}
+}

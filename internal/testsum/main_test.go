@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func summarize(t *testing.T, events ...event) (*summary, error) {
+	t.Helper()
+	var in strings.Builder
+	for _, e := range events {
+		e.Package = "p"
+		if err := json.NewEncoder(&in).Encode(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &summary{
+		allowed: map[string]bool{"TestAllowed": true, "TestOld@13": true},
+		label:   "13",
+		pending: map[string]*strings.Builder{},
+		counts:  map[string]int{},
+	}
+	if err := s.read(strings.NewReader(in.String())); err != nil {
+		t.Fatal(err)
+	}
+	return s, s.close()
+}
+
+func TestSkipsAreCollectedWithTheirReason(t *testing.T) {
+	s, err := summarize(t,
+		event{Action: "output", Test: "TestA", Output: "=== RUN   TestA\n"},
+		event{Action: "output", Test: "TestA", Output: "    a_test.go:7: no server: none found\n"},
+		event{Action: "output", Test: "TestA", Output: "--- SKIP: TestA (0.00s)\n"},
+		event{Action: "skip", Test: "TestA"},
+		event{Action: "skip", Test: "TestB"},
+		event{Action: "skip", Test: "TestAllowed"},
+		event{Action: "skip", Test: "TestOld"},
+		event{Action: "pass"},
+	)
+	want := []string{"no server: none found\tTestA", "no reason given\tTestB"}
+	if err != nil || !slices.Equal(s.skips, want) {
+		t.Errorf("skips %q, %v; want %q", s.skips, err, want)
+	}
+}
+
+func TestFailureOfATestAPackageOrABuildIsOne(t *testing.T) {
+	for _, e := range []event{{Action: "fail", Test: "TestA"}, {Action: "fail"}, {Action: "build-fail"}} {
+		if _, err := summarize(t, event{Action: "pass", Test: "TestB"}, e); err == nil {
+			t.Errorf("no failure: %+v", e)
+		}
+	}
+	if _, err := summarize(t, event{Action: "pass"}); err == nil {
+		t.Error("no failure: no test")
+	}
+}
