@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+var (
+	errNotHeld  = errors.New("the lock was gone before it was given back")
+	errLockGone = errors.New("the database does not hold the lock any more, although the session lives")
+)
+
+// commandLocked gives the session, which is at rest, the most urgent command that is due.
+func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
+	check := !now.Before(l.checkAt)
+	switch {
+	case check && !l.proved:
+		l.proveLocked()
+	case len(l.frees) > 0:
+		l.unlockLocked()
+	case len(l.tells) > 0:
+		l.tellLocked()
+	case l.triesLocked(now, due):
+	case len(l.asks) > 0:
+		l.askLocked()
+	case check: // again, because there is nothing else to do: proofs that take longer than Check must not hold up the rest
+		l.proveLocked()
+	default:
+		due(l.checkAt)
+	}
+}
+
+// orderLocked has the current session run command, and the loop run answer unless the session is over by then.
+func (l *Leader) orderLocked(command func(session) error, answer func(error)) {
+	w := l.current
+	w.busy = true
+	l.proved = false
+	w.do(func(s session) func() {
+		err := command(s)
+		return func() {
+			w.busy = false
+			var over *sessionError
+			switch {
+			case errors.As(err, &over):
+				l.brokenLocked(w, err)
+			case w == l.current:
+				answer(err)
+			}
+		}
+	})
+}
+
+// proveLocked asks for a proof. It counts from when it was sent, and finds what was lost without the session.
+func (l *Leader) proveLocked() {
+	var sent reading
+	var gone []int64
+	l.orderLocked(func(s session) (err error) {
+		sent = l.clock.read()
+		gone, err = s.prove()
+		return err
+	}, func(err error) {
+		l.checkAt = time.Now().Add(max(l.opts.Check-l.clock.read().since(sent), 0))
+		if err != nil {
+			l.err = err // the session lives, but has proved nothing: the lease goes on running down
+			return
+		}
+		l.failures = 0
+		if l.tryFailures == 0 {
+			l.err = nil
+		}
+		l.current.lease.renew(sent)
+		for _, key := range gone {
+			if s := l.keys[key]; s != nil && !s.freeing {
+				l.loseSlotLocked(s, errLockGone)
+			}
+		}
+	})
+	l.proved = true
+}
+
+// unlockLocked gives back all locks that are to be given back. What cannot be given back for sure is given up with the
+// session.
+func (l *Leader) unlockLocked() {
+	keys := l.frees
+	l.frees = nil
+	var missing []int64
+	l.orderLocked(func(s session) (err error) {
+		missing, err = s.unlock(keys)
+		return err
+	}, func(err error) {
+		if err != nil {
+			l.loseLocked(err, false)
+			return
+		}
+		for _, key := range missing {
+			if s := l.keys[key]; s != nil && s.freeing {
+				s.first().freeErr = errNotHeld
+			}
+		}
+		l.tells = append(l.tells, keys...)
+	})
+}
+
+// tellLocked tells the standbys of other processes which locks are free. The callers are let go then, so that a process
+// that exits next has told.
+func (l *Leader) tellLocked() {
+	keys := l.tells
+	l.tells = nil
+	l.orderLocked(func(s session) error {
+		return s.tell(keys)
+	}, func(err error) {
+		if err != nil {
+			l.emitLocked(Event{Kind: Untold, Err: err})
+		}
+		for _, key := range keys {
+			switch s := l.keys[key]; {
+			case s == nil || !s.freeing: // nobody waits for it
+			case s.first().freeErr != nil:
+				l.freedLocked(s, Lost, s.first().freeErr)
+			default:
+				l.freedLocked(s, Released, nil)
+			}
+		}
+	})
+}
+
+// freedLocked lets the caller go whose lock is not held any more.
+func (l *Leader) freedLocked(s *slot, kind EventKind, err error) {
+	c := s.first()
+	started := c.grant.cancel != nil
+	s.freeing = false
+	c.grant = nil
+	c.freed = true
+	if started {
+		l.emitLocked(Event{Kind: kind, Name: s.name, Err: err})
+	}
+	c.signal()
+}
+
+// triesLocked asks for the locks of contenders when it is time: of all, every Retry; of those that are new or that a
+// notification named, now. It tells whether it did.
+func (l *Leader) triesLocked(now time.Time, due func(time.Time)) bool {
+	if len(l.contenders) == 0 {
+		return false
+	}
+	due(l.checkAt)
+	if now.Before(l.notBefore) {
+		due(l.notBefore)
+		return false
+	}
+	if calm := l.heardAt.Add(herdGap); len(l.heard) > 0 && now.Before(calm) {
+		due(calm)
+	} else if len(l.heard) > 0 {
+		l.fresh = append(l.fresh, l.heard...)
+		l.heard, l.heardAt = nil, now
+	}
+	all := !now.Before(l.tryAt)
+	if all {
+		l.heard = nil
+	}
+	keys := l.wantedLocked(all)
+	if len(keys) == 0 {
+		due(l.tryAt)
+		return false
+	}
+	l.tryLocked(keys, all)
+	return true
+}
+
+// wantedLocked returns the keys to ask for, each once, and forgets who is new.
+func (l *Leader) wantedLocked(all bool) []int64 {
+	var keys []int64
+	if all {
+		for s := range l.contenders {
+			keys = append(keys, s.key)
+		}
+	} else {
+		for _, s := range l.fresh {
+			if _, waits := l.contenders[s]; waits {
+				keys = append(keys, s.key)
+			}
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys)
+	}
+	l.fresh = nil
+	return keys
+}
+
+func (l *Leader) tryLocked(keys []int64, all bool) {
+	l.tries++
+	number, started := l.tries, time.Now()
+	var held []int64
+	l.orderLocked(func(s session) (err error) {
+		held, err = s.try(keys)
+		return err
+	}, func(err error) {
+		now := time.Now()
+		if all {
+			l.tryAt = now.Add(max(jitter(l.opts.Retry), 20*now.Sub(started))) // at most a twentieth of the time
+		}
+		for _, key := range held {
+			l.grantLocked(key)
+		}
+		if err != nil {
+			l.tryFailedLocked(keys, err, now)
+			return
+		}
+		if l.tryFailures > 0 {
+			l.tryFailures, l.err = 0, nil
+		}
+		for _, key := range keys {
+			if s := l.keys[key]; s != nil {
+				l.refuseLocked(s, number)
+			}
+		}
+	})
+}
+
+// tryFailedLocked backs off: the session lives, and so do the tasks.
+func (l *Leader) tryFailedLocked(keys []int64, err error, now time.Time) {
+	if l.tryFailures == 0 {
+		l.emitLocked(Event{Kind: Refused, Err: err})
+	}
+	l.err = err
+	for _, key := range keys {
+		if s := l.keys[key]; s != nil {
+			if _, waits := l.contenders[s]; waits {
+				s.err = err
+			}
+		}
+	}
+	l.notBefore = now.Add(backoff(l.tryFailures))
+	l.tryAt = l.notBefore
+	l.tryFailures++
+}
+
+// grantLocked gives a lock that was got to whoever still wants it.
+func (l *Leader) grantLocked(key int64) {
+	s := l.keys[key]
+	if _, wanted := l.contenders[s]; !wanted || l.resigned {
+		l.frees = append(l.frees, key)
+		return
+	}
+	delete(l.contenders, s)
+	c := s.first()
+	c.grant = &grant{leader: l, name: s.name, lease: l.current.lease, worker: l.current, outer: c.outer}
+	c.signal()
+	l.refuseLocked(s, l.tries+1)
+}
+
+// refuseLocked sends those away who only try, and did so before try number was sent: the lock is held, by another process
+// or by this one.
+func (l *Leader) refuseLocked(s *slot, number uint64) {
+	for _, c := range s.queue {
+		if c.once && c.grant == nil && c.entered < number {
+			l.dismissLocked(c, nil)
+		}
+	}
+}
+
+// heardLocked has those ask at once who wait for one of keys, but not too often.
+func (l *Leader) heardLocked(keys []int64) {
+	for _, key := range keys {
+		s := l.keys[key]
+		if _, waits := l.contenders[s]; waits {
+			l.heard = append(l.heard, s)
+		}
+	}
+}
+
+// ask is a question for the holder of a lock.
+type ask struct {
+	name  string
+	reply chan answer // buffer 1
+	gone  bool        // nobody waits for the answer
+}
+
+type answer struct {
+	holder Holder
+	err    error
+}
+
+// askLocked asks for the holders of all names that were asked for.
+func (l *Leader) askLocked() {
+	asks := l.asks
+	l.asks, l.asked = nil, asks
+	keys := make([]int64, len(asks))
+	for i, a := range asks {
+		keys[i] = Key(l.namespace, a.name)
+	}
+	var holders map[int64]Holder
+	l.orderLocked(func(s session) (err error) {
+		holders, err = s.holders(keys)
+		return err
+	}, func(err error) {
+		l.asked = nil
+		for i, a := range asks {
+			holder := holders[keys[i]]
+			holder.Name = a.name
+			a.reply <- answer{holder, err}
+		}
+	})
+}
+
+// askAgainLocked puts the questions back that a lost session was asked.
+func (l *Leader) askAgainLocked() {
+	for _, a := range l.asked {
+		if !a.gone {
+			l.asks = append(l.asks, a)
+		}
+	}
+	l.asked = nil
+	if l.resigned {
+		l.failAsksLocked(ErrResigned)
+	}
+}
+
+func (l *Leader) failAsksLocked(err error) {
+	for _, a := range l.asks {
+		a.reply <- answer{err: err}
+	}
+	l.asks = nil
+}

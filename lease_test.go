@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadingSince(t *testing.T) {
+	for name, row := range map[string]struct {
+		from, to reading
+		want     time.Duration
+	}{
+		"together":       {reading{10, 100}, reading{13, 103}, 3},
+		"suspended":      {reading{10, 100}, reading{11, 200}, 100},
+		"wall set back":  {reading{10, 100}, reading{15, 2}, 5},
+		"wall set ahead": {reading{10, 100}, reading{15, 1000}, 900},
+		"same":           {reading{10, 100}, reading{10, 100}, 0},
+	} {
+		assert.Equal(t, row.want, row.to.since(row.from), name)
+	}
+}
+
+func TestLease(t *testing.T) { synctest.Test(t, testLease) }
+
+func testLease(t *testing.T) {
+	s := &lease{clock: &clock{epoch: time.Now()}, length: 6 * time.Second}
+	s.renew(s.clock.read())
+	time.Sleep(6*time.Second - 1)
+	require.NoError(t, s.err())
+	time.Sleep(time.Nanosecond)
+	require.Equal(t, errLeaseEnd, s.err())
+	s.renew(s.clock.read())
+	require.NoError(t, s.err())
+	why := errors.New("why")
+	s.end(why)
+	s.renew(s.clock.read())
+	assert.Equal(t, why, s.err(), "an end is for good")
+
+	s = &lease{clock: &clock{epoch: time.Now()}} // without expiry
+	s.renew(s.clock.read())
+	time.Sleep(time.Hour)
+	require.NoError(t, s.err())
+	s.clock.skew.Add(int64(time.Hour))
+	require.NoError(t, s.err())
+}
+
+func TestConfirmAndDeadlineOutsideATask(t *testing.T) {
+	require.ErrorIs(t, Confirm(context.Background()), errOutside)
+	require.NotErrorIs(t, Confirm(context.Background()), ErrLost)
+	_, ok := Deadline(context.Background())
+	assert.False(t, ok)
+}
+
+func TestConfirmAndDeadline(t *testing.T) { synctest.Test(t, testConfirmAndDeadline) }
+
+func testConfirmAndDeadline(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	var task context.Context
+	require.NoError(t, l.Run(t.Context(), "x", func(ctx context.Context) error {
+		task = ctx
+		for range 100 {
+			time.Sleep(999 * time.Millisecond)
+			synctest.Wait()
+			require.NoError(t, Confirm(ctx))
+			deadline, ok := Deadline(ctx)
+			require.True(t, ok)
+			assert.Equal(t, st.lastProof(b.session()).Add(6*time.Second), deadline)
+		}
+		derived, cancel := context.WithCancel(ctx)
+		cancel()
+		require.NoError(t, Confirm(derived), "a context of its own, however it ended, says nothing of the lock")
+		return nil
+	}))
+	require.ErrorIs(t, Confirm(task), ErrLost, "the task has returned")
+	_, ok := Deadline(task)
+	assert.False(t, ok)
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+)
+
+var errDeaf = errors.New("dialing does not end: a hook of the configuration hangs")
+
+const (
+	// linger is for how long a session without work is kept: jobs that follow each other share it.
+	linger = 5 * time.Second
+	// herdGap is the least time between two tries that notifications ask for.
+	herdGap = 20 * time.Millisecond
+	// clockGap is how often both clocks are compared while a task runs: timers stand still while a machine sleeps.
+	clockGap = time.Second
+	// hopeless is how much longer than its context a dial, or the last statement of a Resign, is waited for.
+	hopeless = time.Second
+	// mostDeaf is how many dials that do not heed their context may go on beside the next one.
+	mostDeaf = 3
+)
+
+// state is what the loop knows: all of it is guarded by Leader.mu. The loop is the only one to act on it; callers add to it
+// and poke.
+type state struct {
+	slots      map[string]*slot
+	keys       map[int64]*slot    // the slots by key, once the namespace is known
+	contenders map[*slot]struct{} // whose first candidate waits for the lock
+	fresh      []*slot            // contenders that are to be asked for now
+	frees      []int64            // locks to give back
+	tells      []int64            // locks given back, of which to tell
+	heard      []*slot            // contenders whose lock a notification says is free
+	asks       []*ask             // questions for Holder
+	asked      []*ask             // those that the session is asking
+	candidates int                // calls of Run and Try
+	inside     int                // those of them whose tasks have called Resign
+	stopping   []stopping         // told to stop, oldest first
+	notes      map[string]struct{}
+
+	named     bool // the namespace is known
+	namespace string
+	place     string
+	resigned  bool
+	posted    []func()      // from workers, for the loop to run
+	running   chan struct{} // closed when the loop that runs ends; nil when none does
+	changed   chan struct{} // closed when a candidate has left
+
+	current    *worker
+	retired    []*worker // given up, and held open for tasks that still run
+	workers    int       // goroutines of workers
+	generation uint64    // counts sessions given up: what was granted in an older one is void
+	dial       *dial
+	deaf       int       // dials that were abandoned and still go on
+	unreached  bool      // dialing has failed since there was a session
+	failures   int       // of dialing or of sessions that came to nothing, in a row
+	dialAt     time.Time // not before
+	since      time.Time // of current, or of the lack of it
+	err        error     // why there is no session; or the last error
+	losses     uint64
+
+	checkAt     time.Time // the next proof
+	tryAt       time.Time // the next try for all contenders
+	notBefore   time.Time // a failed try backs off
+	tries       uint64    // sent so far
+	tryFailures int
+	proved      bool      // the last command was a proof
+	heardAt     time.Time // of the last try that notifications asked for
+	idleAt      time.Time // since when there is nothing to do; zero while there is
+}
+
+// dial is one attempt to open a session, on a goroutine of its own.
+type dial struct {
+	cancel    context.CancelFunc
+	deadline  time.Time
+	unwanted  bool // the loop has cancelled it
+	abandoned bool // nobody waits for it: it closes what it opens
+}
+
+func (st *state) init() {
+	st.slots = make(map[string]*slot)
+	st.keys = make(map[int64]*slot)
+	st.contenders = make(map[*slot]struct{})
+	st.notes = make(map[string]struct{})
+	st.changed = make(chan struct{})
+	st.since = time.Now()
+}
+
+// poke has the loop look at the state.
+func (l *Leader) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// post has the loop run f under mu.
+func (l *Leader) post(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.posted = append(l.posted, f)
+	l.poke()
+}
+
+// startLoopLocked starts the loop if none runs. It ends when there has been nothing to do for a while, or after Resign,
+// which waits for it.
+func (l *Leader) startLoopLocked() {
+	if l.running == nil {
+		l.running = make(chan struct{})
+		l.idleAt = time.Time{}
+		l.startLogLocked()
+		go l.loop(l.running)
+	}
+	l.poke()
+}
+
+// loop owns the session. It waits only here, and does no I/O.
+func (l *Leader) loop(ended chan struct{}) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l.mu.Lock()
+		l.expireLocked() // before any answer: a late one revives nothing
+		posted := l.posted
+		l.posted = nil
+		for _, f := range posted {
+			f()
+		}
+		now := time.Now()
+		next, done := l.advanceLocked(now)
+		if done {
+			l.running = nil
+			l.logs.stop()
+			if l.resigned {
+				l.hub.close() // here, because the last Resign may have given up, or been called by a task
+			}
+			close(ended)
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		timer.Reset(next.Sub(now))
+		select {
+		case <-l.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// advanceLocked starts what is due, and returns when to look again, or that the loop is done.
+func (l *Leader) advanceLocked(now time.Time) (next time.Time, done bool) {
+	next = now.Add(time.Hour)
+	due := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	l.overrunLocked(now, due)
+	l.dropRetiredLocked(now, due)
+	if len(l.slots) == 0 && len(l.asks) == 0 {
+		return next, l.idleLocked(now, due)
+	}
+	l.idleAt = time.Time{}
+	switch {
+	case l.current == nil:
+		l.connectLocked(now, due)
+	case !l.current.busy:
+		l.commandLocked(now, due)
+	}
+	if l.current != nil {
+		due(l.leaseEndLocked(now))
+	}
+	return next, false
+}
+
+// leaseEndLocked returns when to see whether the lease of the current session has ended.
+func (l *Leader) leaseEndLocked(now time.Time) time.Time {
+	left := clockGap
+	if s := l.current.lease; s.length > 0 {
+		left = min(left, s.length-s.age(l.clock.read()))
+	}
+	return now.Add(left)
+}
+
+// idleLocked is advanceLocked when nobody wants anything: the session is kept for a while, then the loop ends.
+func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
+	if l.idleAt.IsZero() {
+		l.idleAt = now
+	}
+	end := l.idleAt.Add(linger)
+	if l.resigned {
+		end = l.idleAt
+	}
+	w := l.current
+	hung := l.resigned && !now.Before(end.Add(hopeless))
+	switch {
+	case w != nil && w.busy && !hung:
+		due(l.leaseEndLocked(now)) // its answer comes first
+	case w != nil && !w.busy && (len(l.frees) > 0 || len(l.tells) > 0):
+		l.commandLocked(now, due)
+	case now.Before(end):
+		due(end)
+		if w != nil {
+			due(l.leaseEndLocked(now))
+			l.commandLocked(now, due)
+		}
+	case w != nil:
+		l.current = nil
+		w.lease.end(errReturned)
+		l.since, l.err = now, nil
+		l.askAgainLocked() // after a hung statement
+		w.end()
+		l.emitLocked(Event{Kind: Disconnected})
+	case l.dial != nil:
+		l.dial.cancel()
+		l.dial.unwanted = true
+		if now.Before(end.Add(hopeless)) {
+			due(end.Add(hopeless))
+			return false
+		}
+		l.abandonDialLocked()
+		return l.workers == 0
+	default:
+		return l.workers == 0
+	}
+	return false
+}
+
+// connectLocked opens a session if somebody waits for one.
+func (l *Leader) connectLocked(now time.Time, due func(time.Time)) {
+	switch d := l.dial; {
+	case d != nil && now.Before(d.deadline.Add(hopeless)):
+		due(d.deadline.Add(hopeless))
+	case d != nil && l.deaf < mostDeaf:
+		l.abandonDialLocked()
+		l.dialFailedLocked(errDeaf, now)
+	case d != nil || len(l.contenders) == 0 && len(l.asks) == 0:
+	case now.Before(l.dialAt):
+		due(l.dialAt)
+	default:
+		l.dialLocked(now)
+		due(l.dial.deadline.Add(hopeless))
+	}
+}
+
+func (l *Leader) dialLocked(now time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.backend.dialTimeout())
+	d := &dial{cancel: cancel, deadline: now.Add(l.backend.dialTimeout())}
+	l.dial = d
+	opts := l.opts
+	opts.Namespace = cmp.Or(l.namespace, opts.Namespace) // as the first connection said, whatever the next one would
+	go func() {                                          // ends when open does, at the latest when code of the user that it runs returns
+		defer cancel()
+		s, err := l.backend.open(ctx, opts, l.clock)
+		if !l.dialed(d, s, err) && s != nil { //nolint:contextcheck // a session outlives its dial
+			s.close()
+		}
+	}()
+}
+
+// abandonDialLocked leaves a dial alone whose hook hangs.
+func (l *Leader) abandonDialLocked() {
+	l.dial.cancel()
+	l.dial.abandoned = true
+	l.dial = nil
+	l.deaf++
+}
+
+// dialed hands the session that d has opened to the loop, if it still waits for it.
+func (l *Leader) dialed(d *dial, s session, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.poke()
+	if d.abandoned {
+		l.deaf--
+		return false
+	}
+	l.posted = append(l.posted, func() {
+		l.dial = nil
+		switch {
+		case err == nil:
+			l.connectedLocked(s)
+		case !d.unwanted:
+			l.dialFailedLocked(err, time.Now())
+		}
+	})
+	return true
+}
+
+func (l *Leader) dialFailedLocked(err error, now time.Time) {
+	if !l.unreached {
+		l.unreached = true
+		l.emitLocked(Event{Kind: Unreachable, Err: err})
+	}
+	l.dialAt = now.Add(backoff(l.failures))
+	l.failures++
+	l.err = err
+	l.poke()
+	if errors.Is(err, ErrUnsupported) {
+		l.failLocked(err)
+	}
+}
+
+// connectedLocked takes up a new session.
+func (l *Leader) connectedLocked(s session) {
+	now := time.Now()
+	info := s.about()
+	w := &worker{session: s, info: info, generation: l.generation, lease: &lease{clock: l.clock}}
+	if l.backend.expires() {
+		w.lease.length = l.opts.Lease
+	}
+	w.lease.renew(info.proved)
+	l.workers++
+	l.current, l.since, l.err, l.unreached = w, now, nil, false
+	go w.run(l.post, l.heardLocked, // ends when the loop has called end or kill
+		func(err error) { l.brokenLocked(w, err) },
+		func() { l.workers-- })
+	l.checkAt, l.tryAt, l.notBefore, l.tryFailures = now.Add(l.opts.Check), now, now, 0
+	l.nameLocked(info)
+	l.emitLocked(Event{Kind: Connected})
+}
+
+// nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.
+func (l *Leader) nameLocked(info sessionInfo) {
+	l.place = info.place
+	if l.named {
+		return
+	}
+	l.named, l.namespace = true, l.opts.Namespace
+	if l.namespace == "" {
+		l.namespace = info.namespace
+	}
+	for _, s := range l.slots {
+		if err := l.keyLocked(s); err != nil {
+			l.failSlotLocked(s, err)
+		}
+	}
+}
+
+// failLocked tells all who wait that they wait in vain.
+func (l *Leader) failLocked(err error) {
+	for s := range l.contenders {
+		l.failSlotLocked(s, err)
+	}
+	l.failAsksLocked(err)
+}
+
+func (l *Leader) failSlotLocked(s *slot, err error) {
+	s.err = err
+	for _, c := range s.queue {
+		if c.grant == nil {
+			l.dismissLocked(c, err)
+		}
+	}
+}

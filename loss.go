@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"errors"
+	"time"
+)
+
+// stopping is a task that was told to stop, and when it is overrun.
+type stopping struct {
+	candidate *candidate
+	at        time.Time
+}
+
+// expireLocked gives the session up when it has not been proved for the length of the lease.
+func (l *Leader) expireLocked() {
+	if l.current != nil && l.current.lease.expired(l.clock.read()) {
+		l.loseLocked(errLeaseEnd, false)
+	}
+}
+
+// brokenLocked is the end of a session, seen by its worker.
+func (l *Leader) brokenLocked(w *worker, err error) {
+	var over *sessionError
+	ended := errors.As(err, &over) && over.ended
+	if w == l.current {
+		l.loseLocked(err, ended)
+		return
+	}
+	w.ended = w.ended || ended // nothing is left to hold open
+}
+
+// loseLocked gives the current session up and voids all that was granted in it. If the other side has ended it, it is
+// closed. Otherwise its locks may still be held, and must be for as long as a task of it runs: it is held open, in silence.
+func (l *Leader) loseLocked(reason error, ended bool) {
+	w := l.current
+	l.current = nil
+	l.generation++
+	l.losses++
+	w.lease.end(reason) // all at once, before any single one
+	l.emitLocked(Event{Kind: Disconnected, Err: reason})
+	for _, s := range l.slots {
+		l.loseSlotLocked(s, reason)
+	}
+	l.fresh, l.heard, l.frees, l.tells = nil, nil, nil, nil
+	l.askAgainLocked()
+	if ended || w.running == 0 {
+		w.kill()
+	} else {
+		l.retired = append(l.retired, w)
+	}
+	l.since, l.err = time.Now(), reason
+	l.dialAt = l.since.Add(backoff(l.failures))
+	l.failures++
+	l.poke()
+}
+
+// loseSlotLocked voids what s was granted.
+func (l *Leader) loseSlotLocked(s *slot, reason error) {
+	c := s.first()
+	if c == nil || c.grant == nil || c.grant.over.Load() != nil && !s.freeing {
+		return
+	}
+	if s.freeing { // its task has returned while the lock was held: nothing is lost
+		l.freedLocked(s, Released, reason)
+		return
+	}
+	g := c.grant
+	s.losses++
+	s.err = reason
+	g.lose(reason)
+	if g.cancel == nil { // the task has not started, so nobody is told
+		l.contendLocked(s)
+		return
+	}
+	l.stopLocked(c)
+	l.emitLocked(Event{Kind: Lost, Name: s.name, Err: reason})
+}
+
+// dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now.
+func (l *Leader) dropRetiredLocked(now time.Time, due func(time.Time)) {
+	kept := l.retired[:0]
+	for _, w := range l.retired {
+		left := clockGap // where locks do not expire, nobody else frees them
+		if w.lease.length > 0 {
+			left = l.opts.SessionTimeout - l.clock.read().since(w.session.sent())
+		}
+		if w.running == 0 || w.ended || left <= 0 {
+			w.end()
+			continue
+		}
+		due(now.Add(min(left, clockGap)))
+		kept = append(kept, w)
+	}
+	clear(l.retired[len(kept):])
+	l.retired = kept
+}
+
+// overrunLocked reports the tasks that were told to stop and have not returned in time.
+func (l *Leader) overrunLocked(now time.Time, due func(time.Time)) {
+	for len(l.stopping) > 0 {
+		c, at := l.stopping[0].candidate, l.stopping[0].at
+		if c.stopAt.Equal(at) && c.state == StateStopping && c.grant != nil {
+			if now.Before(at) {
+				due(at)
+				return
+			}
+			if c.grant.over.Load() != &errReturned {
+				c.state = StateOverrun
+				l.emitLocked(Event{Kind: Overrun, Name: c.slot.name, Err: c.slot.err})
+			}
+		}
+		l.stopping = l.stopping[1:]
+	}
+}

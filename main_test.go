@@ -1,0 +1,10 @@
+package leader
+
+import (
+	"os"
+	"testing"
+
+	"github.com/oxygenhub/leader/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Options of a Leader. The zero value is ready to use. Check < Lease < SessionTimeout must hold.
+type Options struct {
+	// Node says who this process is: it is shown in application_name, Status and Holder. At most 512 bytes.
+	// Default: host name, process id and 4 random hexadecimal digits.
+	Node string
+	// Namespace separates names: locks of different namespaces are different locks. Default: current_schema() of the
+	// first connection on PostgreSQL; on SQLite, where the locks lie beside the database file, always the same.
+	Namespace string
+	// Retry is how often a standby asks for all the names that it waits for, give or take a fifth. Where the database
+	// tells of a release (PostgreSQL) it asks at once, too. Default 1 s, on SQLite 200 ms; at least 10 ms.
+	Retry time.Duration
+	// Check is how often the session and its locks are proved to be there. Default 2 s; at least 10 ms.
+	Check time.Duration
+	// Lease is for how long a proof is trusted, counted from when it was sent: then tasks are cancelled. Default 6 s.
+	Lease time.Duration
+	// SessionTimeout is after how much silence the server ends the session of this process and frees its locks.
+	// SessionTimeout - Lease is the time that a task has to stop in a partition before another may start. Default
+	// 10 s; at least 100 ms, at most 24 h. Servers before PostgreSQL 14 need whole seconds to be exact.
+	SessionTimeout time.Duration
+	// StopTimeout is after how long a task that was told to stop and has not returned is reported as overrun. Its lock
+	// stays held all the same, unless it was lost. Default 10 s.
+	StopTimeout time.Duration
+	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
+	Logger *slog.Logger
+}
+
+// withDefaults fills in what is not set and validates the rest.
+func (o Options) withDefaults(backend Backend) (Options, error) {
+	o.Retry = cmp.Or(o.Retry, backend.retry())
+	o.Check = cmp.Or(o.Check, 2*time.Second)
+	o.Lease = cmp.Or(o.Lease, 6*time.Second)
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 10*time.Second)
+	o.StopTimeout = cmp.Or(o.StopTimeout, 10*time.Second)
+	const least, most = 10 * time.Millisecond, 24 * time.Hour
+	for _, field := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"Retry", o.Retry, least},
+		{"Check", o.Check, least},
+		{"Lease", o.Lease, least},
+		{"SessionTimeout", o.SessionTimeout, 100 * time.Millisecond},
+		{"StopTimeout", o.StopTimeout, least},
+	} {
+		if field.value < field.least || field.value > most {
+			return o, fmt.Errorf("leader: Options.%s is %v: it must be between %v and %v, or 0 for the default", field.name, field.value, field.least, most)
+		}
+	}
+	if o.Check >= o.Lease {
+		return o, fmt.Errorf("leader: Options.Check (%v) must be less than Options.Lease (%v)", o.Check, o.Lease)
+	}
+	if o.Lease >= o.SessionTimeout {
+		return o, fmt.Errorf("leader: Options.Lease (%v) must be less than Options.SessionTimeout (%v)", o.Lease, o.SessionTimeout)
+	}
+	if err := validText("Options.Node", o.Node, 512); err != nil && o.Node != "" {
+		return o, err
+	}
+	if err := validText("Options.Namespace", o.Namespace, 1024); err != nil && o.Namespace != "" {
+		return o, err
+	}
+	if o.Node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		var random [2]byte
+		_, _ = rand.Read(random[:]) // never fails
+		o.Node = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(random[:]))
+	}
+	return o, nil
+}
+
+// validText checks a text that goes to the database.
+func validText(what, text string, most int) error {
+	switch {
+	case text == "":
+		return fmt.Errorf("leader: %s is empty", what)
+	case len(text) > most:
+		return fmt.Errorf("leader: %s has %d bytes: at most %d are allowed", what, len(text), most)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("leader: %s is not valid UTF-8", what)
+	case strings.ContainsRune(text, 0):
+		return fmt.Errorf("leader: %s contains a NUL", what)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Backend says where the locks live. [Postgres], [PostgresConfig], [PostgresPool] and [SQLite] make one. Its methods are
+// unexported: what a lock must promise is more than an interface can say.
+type Backend interface {
+	// check validates what can be validated without I/O; its error goes to the caller of New.
+	check(opts Options) error
+	// expires reports whether the place of the locks frees them by itself when a session falls silent. Only then do
+	// leases apply.
+	expires() bool
+	// retry is the default of Options.Retry.
+	retry() time.Duration
+	// dialTimeout bounds open: ctx is cancelled after it.
+	dialTimeout() time.Duration
+	// open makes a session. It may block and may run code of the user, and is called on a goroutine of its own. When
+	// ctx ends it gives up and leaves nothing behind. A permanent failure is ErrUnsupported.
+	open(ctx context.Context, opts Options, clock *clock) (session, error)
+}
+
+// session holds locks, all of which end with it. One goroutine, its worker, calls the methods, one at a time; only kill
+// and sent may be called from elsewhere. No method takes a caller's context: a statement that was sent is waited for.
+//
+// An error that is a *sessionError means that the session is over. After any other the session lives, and knows which locks it
+// holds.
+type session interface {
+	// about describes the session. Called once, before anything else.
+	about() sessionInfo
+	// try asks once for each key, none of which the session holds, and returns those that it holds now, also beside an
+	// error. It never waits for a lock.
+	try(keys []int64) (held []int64, err error)
+	// unlock gives keys back and returns those of them that were not held any more.
+	unlock(keys []int64) (missing []int64, err error)
+	// tell wakes the other sessions that wait for keys. It is best effort and takes less than a second.
+	tell(keys []int64) error
+	// prove asks the place of the locks itself whether this session and its locks are still there, and returns the
+	// keys that were lost on their own.
+	prove() (lost []int64, err error)
+	// holders tells who holds each of keys; a key that nobody holds is left out.
+	holders(keys []int64) (map[int64]Holder, error)
+	// wait blocks until another session has told keys, which it returns, or until ctx ends: nil, nil. Where there is
+	// nothing to hear it just waits for ctx. Any error is the end of the session.
+	wait(ctx context.Context) ([]int64, error)
+	// sent tells when the last byte was sent: the place of the locks may count its silence from there.
+	sent() reading
+	// close ends the session politely, within a second. It is the last call of the worker, also after kill.
+	close()
+	// kill ends the session from any goroutine without blocking, and makes every other method return soon. More than
+	// one call is harmless.
+	kill()
+}
+
+// sessionInfo is what a session knows of itself and of where its locks live.
+type sessionInfo struct {
+	namespace string  // the default namespace at this place
+	place     string  // the database, for people
+	pid       uint32  // of the server's process, 0 where there is none
+	proved    reading // when the last statement of opening the session was sent
+}
+
+// sessionError says that a session is over.
+type sessionError struct {
+	err   error
+	ended bool // the other side said so itself; its locks are free. Otherwise they may be held on
+}
+
+func (e *sessionError) Error() string { return e.err.Error() }
+func (e *sessionError) Unwrap() error { return e.err }
+
+// worker runs one session: commands of the loop, one at a time, and the wait for news in between.
+type worker struct {
+	session    session
+	info       sessionInfo
+	generation uint64
+	lease      *lease
+
+	running int  // tasks that hold a lock of this session; guarded by Leader.mu, like the next two
+	busy    bool // a command is under way
+	ended   bool // the other side has ended the session
+
+	mu        sync.Mutex
+	command   func(session) func()
+	interrupt context.CancelFunc
+	closing   bool // no more commands; close or kill has been called for
+}
+
+// do has the session run command, in which I/O may happen, and then the loop run what it returns. Called by the loop
+// when the worker is not busy.
+func (w *worker) do(command func(session) func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.command = command
+	w.interruptLocked()
+}
+
+func (w *worker) interruptLocked() {
+	if w.interrupt != nil {
+		w.interrupt()
+	}
+}
+
+// end closes the session politely when its worker is at rest, and kills it otherwise.
+func (w *worker) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return
+	}
+	w.closing = true
+	if w.interrupt == nil { // in the middle of a statement
+		w.session.kill()
+		return
+	}
+	w.interrupt()
+}
+
+// kill ends the session at once.
+func (w *worker) kill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closing = true
+	w.session.kill()
+	w.interruptLocked()
+}
+
+// next returns the command to run, or a context under which to wait for one, or neither at the end.
+func (w *worker) next() (func(session) func(), context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interruptLocked() // releases the context of the wait that is over
+	w.interrupt = nil
+	if command := w.command; command != nil && !w.closing {
+		w.command = nil
+		return command, nil
+	}
+	if w.closing {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.interrupt = cancel
+	return nil, ctx
+}
+
+// run is the goroutine of the session. It ends when the session has been closed or killed; ended tells the loop. heard
+// gets the keys of a notification and failed the end of the session, both on the loop; after failed the worker rests
+// until it is killed, and sends nothing.
+func (w *worker) run(post func(func()), heard func([]int64), failed func(error), ended func()) {
+	for {
+		command, ctx := w.next()
+		switch {
+		case command != nil:
+			post(command(w.session))
+			continue
+		case ctx == nil:
+			w.session.close()
+			post(ended)
+			return
+		}
+		keys, err := w.session.wait(ctx)
+		switch {
+		case err != nil:
+			post(func() { failed(err) })
+			<-ctx.Done() // nothing more can be heard; a command or the end is what is left
+		case len(keys) > 0:
+			post(func() { heard(keys) })
+		}
+	}
+}

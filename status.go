@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State of a name on this Leader.
+type State string
+
+const (
+	// StateConnecting means that the name is wanted and there is no session to ask on.
+	StateConnecting State = "connecting"
+	// StateContending means that the name is wanted and asked for every Options.Retry.
+	StateContending State = "contending"
+	// StateLeading means that the task runs, and has not been told to stop.
+	StateLeading State = "leading"
+	// StateStopping means that the task was told to stop and has not returned, or that its lock is being given back.
+	StateStopping State = "stopping"
+	// StateOverrun means that the task was told to stop more than Options.StopTimeout ago and has not returned.
+	StateOverrun State = "overrun"
+)
+
+// Status is a snapshot of a Leader.
+type Status struct {
+	Node      string
+	Namespace string // "" until the first connection, if Options.Namespace is not set
+	Place     string // the database of the session, as people name it; "" until the first connection
+	Resigned  bool
+
+	Connected  bool      // there is a session
+	Since      time.Time // of the session, or of the lack of it
+	SessionPID uint32    // of the server's process for the session; 0 where there is none
+	Generation uint64    // of sessions: one higher after each loss
+	Losses     uint64    // of sessions
+	Retired    int       // sessions given up that are held open because tasks still run
+	// ProofAge is the time since the last good proof of the session was sent; -1 ns without a session.
+	ProofAge time.Duration
+	// Err is why there is no session, or what last went wrong on it and is being retried; nil if all is well.
+	Err error
+
+	Tasks []TaskStatus // by name
+}
+
+// TaskStatus is what a Leader knows of one name.
+type TaskStatus struct {
+	Name     string
+	State    State
+	Since    time.Time // of the state; in StateOverrun, since the task was told to stop
+	Standbys int       // further calls of Run or Try for the name on this Leader
+	Losses   uint64    // of the lock, by the calls of Run that are going on
+	Err      error     // the last one that concerned this name, until it leads again
+}
+
+// Holder is who has the lock of a name.
+type Holder struct {
+	Name  string
+	Held  bool      // false: nobody has it, and the rest is zero
+	Node  string    // Options.Node of the holder; for PostgreSQL cut to 56 bytes, and "" if it is not one of ours
+	PID   uint32    // of its process on SQLite, of the server's process for its session on PostgreSQL
+	Since time.Time // of its session on PostgreSQL, of the lock on SQLite; zero if this role may not see it
+}
+
+// Status returns a snapshot. It asks no one and never blocks for long.
+func (l *Leader) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Status{
+		Node:       l.opts.Node,
+		Namespace:  cmp.Or(l.namespace, l.opts.Namespace),
+		Place:      l.place,
+		Resigned:   l.resigned,
+		Connected:  l.current != nil,
+		Since:      l.since,
+		Generation: l.generation,
+		Losses:     l.losses,
+		Retired:    len(l.retired),
+		ProofAge:   -1,
+		Err:        l.err,
+	}
+	if w := l.current; w != nil {
+		s.SessionPID = w.info.pid
+		s.ProofAge = w.lease.age(l.clock.read())
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.slots)) {
+		s.Tasks = append(s.Tasks, l.taskLocked(l.slots[name]))
+	}
+	return s
+}
+
+func (l *Leader) taskLocked(s *slot) TaskStatus {
+	c := s.first()
+	t := TaskStatus{Name: s.name, State: c.state, Since: c.since, Standbys: len(s.queue) - 1, Losses: s.losses, Err: s.err}
+	switch {
+	case c.state == StateContending && l.current == nil:
+		t.State = StateConnecting
+		if l.since.After(t.Since) {
+			t.Since = l.since
+		}
+	case c.state == StateLeading && !c.grant.leads():
+		t.State = StateStopping // told by its caller or by the clock a moment ago, and not yet noted
+	}
+	return t
+}
+
+// leads reports whether the task of g holds the lock for sure and has not been told to stop.
+func (g *grant) leads() bool { return g.ctx.Err() == nil && g.err() == nil }
+
+// IsLeading reports whether this process leads name now: the task runs, has not been told to stop, and both clocks agree
+// that its lock is held. It asks no one, neither blocks nor allocates, and takes no lock: a gate may call it per request.
+func (l *Leader) IsLeading(name string) bool {
+	g, ok := l.leading.Load(name)
+	return ok && g.(*grant).leads()
+}
+
+// Leading returns the names that this process leads, sorted; see [Leader.IsLeading].
+func (l *Leader) Leading() []string {
+	var names []string
+	l.leading.Range(func(name, g any) bool {
+		if g.(*grant).leads() {
+			names = append(names, name.(string))
+		}
+		return true
+	})
+	slices.Sort(names)
+	return names
+}
+
+// Tasks returns the names that Run or Try are going on for, and those of [Leader.Note], sorted.
+func (l *Leader) Tasks() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := slices.Collect(maps.Keys(l.notes))
+	for name := range l.slots {
+		if _, noted := l.notes[name]; !noted {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Holder asks the database who has the lock of name. It blocks until the session, which it opens if need be, has the answer,
+// or returns an error that wraps ctx.Err() when ctx ends. Calls made at the same time are answered by one statement.
+func (l *Leader) Holder(ctx context.Context, name string) (Holder, error) {
+	if err := validText("the name", name, 1024); err != nil {
+		return Holder{}, err
+	}
+	a := &ask{name: name, reply: make(chan answer, 1)}
+	l.mu.Lock()
+	if l.resigned {
+		l.mu.Unlock()
+		return Holder{}, ErrResigned
+	}
+	l.asks = append(l.asks, a)
+	l.startLoopLocked() //nolint:contextcheck // the loop outlives the call
+	l.mu.Unlock()
+	select {
+	case r := <-a.reply:
+		switch {
+		case r.err == nil:
+			return r.holder, nil
+		case errors.Is(r.err, ErrResigned) || errors.Is(r.err, ErrUnsupported):
+			return Holder{}, r.err
+		}
+		return Holder{}, fmt.Errorf("leader: holder of %q: %w", name, r.err)
+	case <-ctx.Done():
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.gone = true
+		l.asks = slices.DeleteFunc(l.asks, func(other *ask) bool { return other == a })
+		l.poke()
+		return Holder{}, notAnswered("holder of", name, ctx.Err(), l.err)
+	}
+}
+
+// notAnswered is the error of a call whose context ended before the database had answered.
+func notAnswered(op, name string, ended, last error) error {
+	if last != nil {
+		return fmt.Errorf("leader: %s %q: %w: last error: %w", op, name, ended, last)
+	}
+	return fmt.Errorf("leader: %s %q: %w before the database answered", op, name, ended)
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// EventKind says what has happened.
+type EventKind string
+
+const (
+	// Connected means that a session was opened.
+	Connected EventKind = "connected"
+	// Unreachable means that opening a session failed, for the first time since there was none. It is tried again.
+	Unreachable EventKind = "unreachable"
+	// Disconnected means that the session is over: lost, because of Err, or closed for want of work.
+	Disconnected EventKind = "disconnected"
+	// Gained means that the task of Name starts.
+	Gained EventKind = "gained"
+	// Stopping means that the task was told to stop, by its caller or by Resign.
+	Stopping EventKind = "stopping"
+	// Lost means that the lock is void, because of Err: the task was told to stop.
+	Lost EventKind = "lost"
+	// Released means that the task has returned and its lock is free; Err is set if the session died meanwhile.
+	Released EventKind = "released"
+	// Overrun means that the task was told to stop Options.StopTimeout ago and has not returned.
+	Overrun EventKind = "overrun"
+	// Failed means that a task that was told to stop, whose error Run does not return, has returned Err.
+	Failed EventKind = "failed"
+	// Refused means that the database did not answer the question for locks, for the first time since it did. It is asked
+	// again; tasks go on.
+	Refused EventKind = "refused"
+	// Untold means that other processes could not be told of a lock that is free: they see it at their next Retry.
+	Untold EventKind = "untold"
+)
+
+// Event is one transition of a Leader.
+type Event struct {
+	Seq        uint64 // counts the events of the Leader: after a gap, look at Status
+	Time       time.Time
+	Kind       EventKind
+	Name       string // of the task; "" for what concerns the session
+	Generation uint64 // of the session; see Status
+	Err        error  // why, where something went wrong
+}
+
+// backlog is how many events are kept for a reader of Watch who does not read.
+const backlog = 1024
+
+// watcher is one reader of events.
+type watcher struct {
+	events chan Event
+	closed bool
+}
+
+// send never blocks: a reader who does not read loses the oldest events.
+func (w *watcher) send(e Event) {
+	for {
+		select {
+		case w.events <- e:
+			return
+		default:
+		}
+		select {
+		case <-w.events:
+		default:
+		}
+	}
+}
+
+func (w *watcher) stop() {
+	if w != nil && !w.closed {
+		w.closed = true
+		close(w.events)
+	}
+}
+
+// hub hands events to the watchers. It is guarded by Leader.mu.
+type hub struct {
+	seq      uint64
+	watchers map[*watcher]struct{}
+	closed   bool
+}
+
+func (h *hub) add(w *watcher) {
+	if h.closed {
+		w.stop()
+		return
+	}
+	if h.watchers == nil {
+		h.watchers = make(map[*watcher]struct{})
+	}
+	h.watchers[w] = struct{}{}
+}
+
+func (h *hub) close() {
+	h.closed = true
+	for w := range h.watchers {
+		w.stop()
+	}
+	h.watchers = nil
+}
+
+func (l *Leader) emitLocked(e Event) {
+	l.hub.seq++
+	e.Seq, e.Time, e.Generation = l.hub.seq, time.Now(), l.generation
+	if l.logs != nil && !l.logs.closed {
+		l.logs.send(e)
+	}
+	for w := range l.hub.watchers {
+		w.send(e)
+	}
+}
+
+// Watch returns a channel of the transitions from now on, in order. It is closed when ctx ends, and after Resign. A reader
+// who does not keep up delays nobody and loses the oldest of more than 1,024 events, seen as a gap in Event.Seq.
+func (l *Leader) Watch(ctx context.Context) <-chan Event {
+	w := &watcher{events: make(chan Event, backlog)}
+	l.mu.Lock()
+	l.hub.add(w)
+	l.mu.Unlock()
+	context.AfterFunc(ctx, func() { // ends at once: it only closes the channel
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.hub.watchers, w)
+		w.stop()
+	})
+	return w.events
+}
+
+// startLogLocked starts the goroutine that writes the log, if there is a Logger: its handler is code of the user and may block.
+// It ends when it has written what was emitted until the loop ended.
+func (l *Leader) startLogLocked() {
+	if l.opts.Logger == nil {
+		return
+	}
+	w := &watcher{events: make(chan Event, backlog)}
+	logged := make(chan struct{})
+	l.logs, l.logged = w, logged
+	go func() {
+		defer close(logged)
+		var seq uint64
+		log := l.opts.Logger.With(slog.String("node", l.opts.Node))
+		for e := range w.events {
+			if seq != 0 && e.Seq != seq+1 {
+				log.WarnContext(context.Background(), "log events dropped", slog.Uint64("count", e.Seq-seq-1))
+			}
+			seq = e.Seq
+			e.log(log)
+		}
+	}()
+}
+
+// log writes e: what is retried as a warning, the rest as information.
+func (e Event) log(log *slog.Logger) {
+	attrs := []slog.Attr{slog.Uint64("generation", e.Generation)}
+	if e.Name != "" {
+		attrs = append(attrs, slog.String("name", e.Name))
+	}
+	level := slog.LevelInfo
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("err", e.Err))
+		if e.Kind != Stopping && e.Kind != Lost {
+			level = slog.LevelWarn
+		}
+	}
+	if e.Kind == Overrun {
+		level = slog.LevelWarn
+	}
+	log.LogAttrs(context.Background(), level, messages[e.Kind], attrs...) //nolint:sloglint // constant all the same
+}
+
+// messages are the constant texts of the log.
+var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant that Go cannot express
+	Connected:    "session opened",
+	Unreachable:  "session not opened, trying on",
+	Disconnected: "session over",
+	Gained:       "leadership gained",
+	Stopping:     "task told to stop",
+	Lost:         "leadership lost",
+	Released:     "leadership released",
+	Overrun:      "task has not stopped in time",
+	Failed:       "stopped task returned an error",
+	Refused:      "locks not asked for, trying on",
+	Untold:       "release not told to others",
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWatchTellsInOrder(t *testing.T) { synctest.Test(t, testWatchTellsInOrder) }
+
+func testWatchTellsInOrder(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a, z := l.Watch(ctx), l.Watch(t.Context())
+	j := &job{}
+	c := goRun(t.Context(), l, "x", j.task)
+	time.Sleep(time.Minute)
+	cut := time.Now()
+	b.session().terminate()
+	time.Sleep(time.Minute)
+	cancel()
+	synctest.Wait()
+	require.NoError(t, l.Resign(t.Context()))
+	<-c.done
+	var seen []Event
+	for e := range z { // closed after Resign
+		seen = append(seen, e)
+	}
+	var text []string
+	for i, e := range seen {
+		assert.EqualValues(t, i+1, e.Seq)
+		if i > 0 {
+			assert.False(t, e.Time.Before(seen[i-1].Time))
+		}
+		text = append(text, fmt.Sprintf("%s %s %d %v", e.Kind, e.Name, e.Generation, e.Err))
+	}
+	assert.Equal(t, []string{
+		"connected  0 <nil>",
+		"gained x 0 <nil>",
+		"disconnected  1 fake: terminated by the server",
+		"lost x 1 fake: terminated by the server",
+		"connected  1 <nil>",
+		"gained x 1 <nil>",
+		"stopping x 1 leader: resigned",
+		"released x 1 <nil>",
+		"disconnected  1 <nil>",
+	}, text)
+	assert.Equal(t, cut, seen[2].Time)
+	n := 0
+	for range a { // closed when its ctx ended
+		n++
+	}
+	assert.Equal(t, 6, n)
+}
+
+func TestWatchOfADeadContext(t *testing.T) { synctest.Test(t, testWatchOfADeadContext) }
+
+func testWatchOfADeadContext(t *testing.T) {
+	st := newFakeStore()
+	l, _ := st.leader(t, Options{})
+	_, open := <-l.Watch(doneContext())
+	assert.False(t, open)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	assert.Empty(t, l.hub.watchers)
+}
+
+// A reader who never reads costs a bounded backlog, delays nobody and sees a gap.
+func TestWatchWithoutAReader(t *testing.T) { synctest.Test(t, testWatchWithoutAReader) }
+
+func testWatchWithoutAReader(t *testing.T) {
+	st := newFakeStore()
+	l, _ := st.leader(t, Options{})
+	events := l.Watch(t.Context())
+	began := time.Now()
+	for range 1000 {
+		require.NoError(t, l.Run(t.Context(), "x", func(context.Context) error { return nil }))
+	}
+	assert.Zero(t, time.Since(began))
+	assert.Len(t, events, backlog)
+	first, second := <-events, <-events
+	assert.EqualValues(t, 1+2*1000-backlog+1, first.Seq)
+	assert.Equal(t, first.Seq+1, second.Seq)
+}
+
+// handler is a slog.Handler that blocks while it is told to.
+type handler struct {
+	slog.Handler
+	block chan struct{} // blocks until it is closed
+}
+
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	<-h.block
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &handler{h.Handler.WithAttrs(attrs), h.block}
+}
+
+func TestLoopLoggerThatBlocks(t *testing.T) { synctest.Test(t, testLoopLoggerThatBlocks) }
+
+func testLoopLoggerThatBlocks(t *testing.T) {
+	st := newFakeStore()
+	block := make(chan struct{})
+	l, b := st.leader(t, Options{Logger: slog.New(&handler{slog.NewTextHandler(&buffer{}, nil), block})})
+	j := &job{}
+	c := goRun(t.Context(), l, "x", j.task)
+	time.Sleep(time.Minute)
+	for i := range 1000 {
+		require.NoError(t, l.Run(t.Context(), fmt.Sprint(i), func(context.Context) error { return nil }))
+	}
+	time.Sleep(time.Hour)
+	assert.Equal(t, 1, j.count())
+	assert.InDelta(t, 1830, b.count(kindProve), 2)
+	began := time.Now()
+	require.NoError(t, l.Resign(t.Context()))
+	assert.Equal(t, time.Second, time.Since(began))
+	assert.True(t, c.returned())
+	close(block)
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) lines() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Split(strings.TrimSpace(b.buf.String()), "\n")
+}
+
+func TestLoopLogs(t *testing.T) { synctest.Test(t, testLoopLogs) }
+
+func testLoopLogs(t *testing.T) {
+	st := newFakeStore()
+	var out buffer
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: plain}))
+	l, b := st.leader(t, Options{Node: "n", Logger: logger})
+	b.failures = 20
+	c := goRun(t.Context(), l, "x", obey)
+	time.Sleep(10 * time.Minute)
+	b.session().terminate()
+	time.Sleep(10 * time.Minute)
+	require.NoError(t, l.Resign(t.Context()))
+	<-c.done
+	assert.Equal(t, []string{
+		`level=WARN msg="session not opened, trying on" node=n generation=0 err="fake: connection refused"`,
+		`level=INFO msg="session opened" node=n generation=0`,
+		`level=INFO msg="leadership gained" node=n generation=0 name=x`,
+		`level=WARN msg="session over" node=n generation=1 err="fake: terminated by the server"`,
+		`level=INFO msg="leadership lost" node=n generation=1 name=x err="fake: terminated by the server"`,
+		`level=INFO msg="session opened" node=n generation=1`,
+		`level=INFO msg="leadership gained" node=n generation=1 name=x`,
+		`level=INFO msg="task told to stop" node=n generation=1 name=x err="leader: resigned"`,
+		`level=INFO msg="leadership released" node=n generation=1 name=x`,
+		`level=INFO msg="session over" node=n generation=1`,
+	}, out.lines(), "once for each change of state, and all written before Resign returns")
+}
+
+// A drop of the log is told, and every kind of event has a text.
+func TestEventLog(t *testing.T) {
+	for _, kind := range []EventKind{
+		Connected, Unreachable, Disconnected, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold,
+	} {
+		assert.NotEmpty(t, messages[kind], kind)
+	}
+	assert.Len(t, messages, 11)
+}
