@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// maxBatch is how many keys one statement asks for: beyond what one process runs, so that it stays one statement.
+	maxBatch = 10_000
+	// maxPayload is how many keys fit into one notification, of at most 8,000 bytes.
+	maxPayload = 400
+	// dearCount is from when on counting locks is worth doing less often, and mostCount how often it is done at least.
+	dearCount, mostCount = 5 * time.Millisecond, 30 * time.Second
+	// byeTimeout bounds the polite end of a session.
+	byeTimeout = 500 * time.Millisecond
+)
+
+// All names are qualified: search_path is set only after the first of these statements. Locking functions stand in the target
+// list, with no WHERE, LIMIT or CTE beside them: those may evaluate them twice, or for rows that nobody wanted.
+const (
+	sqlWhere = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(),
+		pg_catalog.current_setting('transaction_read_only'), pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
+		pg_catalog.current_database()::pg_catalog.text, pg_catalog.current_schema()::pg_catalog.text`
+	sqlSet = `SELECT pg_catalog.set_config(($1::pg_catalog.text[])[i], ($2::pg_catalog.text[])[i], false)
+		FROM pg_catalog.generate_subscripts($1::pg_catalog.text[], 1) AS i`
+	sqlTry    = `SELECT k, pg_catalog.pg_try_advisory_lock(k) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k`
+	sqlUnlock = `SELECT k, pg_catalog.pg_advisory_unlock(k) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k`
+	sqlTell   = `SELECT pg_catalog.pg_notify($1, p) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS p`
+
+	sqlAlive = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'), `
+	sqlOurs  = ` FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
+		AND l.granted AND l.pid = pg_catalog.pg_backend_pid()`
+	sqlProve = sqlAlive + `(SELECT pg_catalog.count(*)` + sqlOurs + `)`
+	sqlCheap = sqlAlive + `-1::pg_catalog.int8`
+	sqlKey   = `((l.classid::pg_catalog.int8 << 32) | l.objid::pg_catalog.int8)`
+	sqlHeld  = `SELECT ` + sqlKey + sqlOurs
+
+	sqlHolders = `SELECT ` + sqlKey + `, l.pid, coalesce(a.application_name, ''),
+		(extract(epoch FROM a.backend_start) * 1000)::pg_catalog.int8
+		FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock' AND l.granted
+		AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())
+		AND ` + sqlKey + ` = ANY ($1::pg_catalog.int8[])`
+)
+
+// pgSession is one connection to a PostgreSQL server, and the advisory locks that its session holds.
+type pgSession struct {
+	opts  Options
+	clock *clock
+	wire  *wire
+	conn  *pgx.Conn
+	info  sessionInfo
+
+	connected atomic.Bool // the driver may not dial any more
+
+	channel string
+	held    map[int64]struct{} // the keys that we believe to hold
+	gone    []int64            // those that were found to be lost, and that no proof has told of
+	batch   int                // keys per statement: halved when one fails
+	counted time.Time          // the last time that the locks were counted
+	dear    time.Duration      // what counting took
+	fatal   error              // the server's last words
+}
+
+func (s *pgSession) about() sessionInfo { return s.info }
+func (s *pgSession) sent() reading      { return *s.wire.sentAt.Load() }
+
+func (s *pgSession) try(keys []int64) (held []int64, err error) {
+	for batch := range slices.Chunk(keys, s.batch) {
+		got, err := s.tryBatch(batch)
+		held = append(held, got...)
+		if err != nil {
+			s.batch = max(1, s.batch/2)
+			return held, err
+		}
+	}
+	s.batch = min(maxBatch, 2*s.batch)
+	return held, nil
+}
+
+func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
+	got, err := s.each(sqlTry, keys, true)
+	if err == nil {
+		for _, key := range got {
+			s.held[key] = struct{}{}
+		}
+		return got, nil
+	}
+	if over := s.over(err); over != nil {
+		return nil, over
+	}
+	// The statement failed half-way, and what it had taken stays taken: keep what was asked for.
+	for _, key := range keys {
+		s.held[key] = struct{}{}
+	}
+	missing, lookErr := s.reconcile()
+	if lookErr != nil {
+		return nil, &sessionError{err: lookErr}
+	}
+	wanted := make(map[int64]struct{}, len(keys))
+	for _, key := range keys {
+		wanted[key] = struct{}{}
+		if _, ok := s.held[key]; ok {
+			held = append(held, key)
+		}
+	}
+	for _, key := range missing {
+		if _, ok := wanted[key]; !ok {
+			s.gone = append(s.gone, key) // for the next proof to tell
+		}
+	}
+	return held, err
+}
+
+// each runs a statement that calls a function for each key, and returns the keys for which it said want.
+func (s *pgSession) each(sql string, keys []int64, want bool) ([]int64, error) {
+	rows, err := s.conn.Query(context.Background(), sql, keys)
+	if err != nil {
+		return nil, err
+	}
+	var some []int64
+	var key int64
+	var said bool
+	_, err = pgx.ForEachRow(rows, []any{&key, &said}, func() error {
+		if said == want {
+			some = append(some, key)
+		}
+		return nil
+	})
+	return some, err
+}
+
+func (s *pgSession) unlock(keys []int64) (missing []int64, err error) {
+	for batch := range slices.Chunk(keys, maxBatch) {
+		some, err := s.each(sqlUnlock, batch, false)
+		if err != nil {
+			return missing, s.orOver(err)
+		}
+		missing = append(missing, some...)
+		for _, key := range batch {
+			delete(s.held, key)
+		}
+	}
+	return missing, nil
+}
+
+// tell notifies. Its commit takes a lock of the whole database, which lock_timeout bounds: a stranger's that waits for a
+// standby must cost us no more than the standbys' hurry.
+func (s *pgSession) tell(keys []int64) error {
+	var payloads []string
+	for some := range slices.Chunk(keys, maxPayload) {
+		texts := make([]string, len(some))
+		for i, key := range some {
+			texts[i] = fmt.Sprintf("%016x", uint64(key))
+		}
+		payloads = append(payloads, strings.Join(texts, ","))
+	}
+	_, err := s.conn.Exec(context.Background(), sqlTell, s.channel, payloads)
+	return s.orOver(err)
+}
+
+// wait listens. The notifications of one wake-up are handed on together; our own are not news.
+func (s *pgSession) wait(ctx context.Context) ([]int64, error) {
+	drained, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var keys []int64
+	for {
+		n, err := s.conn.WaitForNotification(drained)
+		if n != nil {
+			if n.PID != s.info.pid {
+				keys = append(keys, parseKeys(n.Payload)...)
+			}
+			if len(keys) > 0 {
+				cancel() // from now on only what has arrived already
+			}
+			continue
+		}
+		if over := s.over(err); over != nil {
+			return keys, over
+		}
+		if drained.Err() != nil {
+			return keys, nil
+		}
+	}
+}
+
+// parseKeys reads the payload of a notification. What others write into the channel is skipped.
+func parseKeys(payload string) []int64 {
+	var keys []int64
+	for text := range strings.SplitSeq(payload, ",") {
+		if raw, err := hex.DecodeString(text); err == nil && len(raw) == 8 {
+			key, _ := strconv.ParseUint(text, 16, 64)
+			keys = append(keys, int64(key))
+		}
+	}
+	return keys
+}
+
+// prove asks the server for our own process and counts our locks. Counting reads the lock table of the whole cluster: where that
+// is large, it is done so often that it takes at most a part in 400 of the time.
+func (s *pgSession) prove() (lost []int64, err error) {
+	sql, counting := sqlProve, true
+	if s.dear > dearCount && time.Since(s.counted) < min(400*s.dear, mostCount) {
+		sql, counting = sqlCheap, false
+	}
+	var pid uint32
+	var recovery bool
+	var readOnly string
+	var n int
+	started := time.Now()
+	if err := s.conn.QueryRow(context.Background(), sql).Scan(&pid, &recovery, &readOnly, &n); err != nil {
+		return nil, s.orOver(err)
+	}
+	switch {
+	case pid != s.info.pid:
+		return nil, &sessionError{err: fmt.Errorf("server process %d answered instead of %d: there is a pooler in between that is not in session mode", pid, s.info.pid)}
+	case recovery || readOnly != "off":
+		return nil, &sessionError{err: unusable(recovery)}
+	case !counting:
+		return nil, nil
+	}
+	s.counted = time.Now()
+	s.dear = s.counted.Sub(started)
+	lost, s.gone = s.gone, nil
+	if n != len(s.held) {
+		missing, err := s.reconcile()
+		return append(lost, missing...), err
+	}
+	return lost, nil
+}
+
+// reconcile compares the locks that we hold with those that we believe to hold. It forgets and returns those that are
+// missing, and gives back those that nobody asked for.
+func (s *pgSession) reconcile() (missing []int64, err error) {
+	rows, err := s.conn.Query(context.Background(), sqlHeld)
+	if err != nil {
+		return nil, s.orOver(err)
+	}
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, s.orOver(err)
+	}
+	have := make(map[int64]struct{}, len(keys))
+	var extra []int64
+	for _, key := range keys {
+		have[key] = struct{}{}
+		if _, ok := s.held[key]; !ok {
+			extra = append(extra, key)
+		}
+	}
+	for key := range s.held {
+		if _, ok := have[key]; !ok {
+			delete(s.held, key)
+			missing = append(missing, key)
+		}
+	}
+	for len(extra) > 0 { // a lock can be held several times over
+		gone, err := s.each(sqlUnlock, extra, false)
+		if err != nil {
+			return missing, s.orOver(err)
+		}
+		extra = slices.DeleteFunc(extra, func(key int64) bool { return slices.Contains(gone, key) })
+	}
+	return missing, nil
+}
+
+func (s *pgSession) holders(keys []int64) (map[int64]Holder, error) {
+	rows, err := s.conn.Query(context.Background(), sqlHolders, keys)
+	if err != nil {
+		return nil, s.orOver(err)
+	}
+	holders := make(map[int64]Holder)
+	var key int64
+	var pid uint32
+	var application string
+	var since *int64 // ms; hidden from roles without pg_read_all_stats
+	_, err = pgx.ForEachRow(rows, []any{&key, &pid, &application, &since}, func() error {
+		h := Holder{Held: true, PID: pid}
+		if node, ours := strings.CutPrefix(application, applicationPrefix); ours {
+			h.Node = node
+		}
+		if since != nil {
+			h.Since = time.UnixMilli(*since)
+		}
+		holders[key] = h
+		return nil
+	})
+	return holders, s.orOver(err)
+}
+
+// close says goodbye, so that the server need not log a broken connection.
+func (s *pgSession) close() {
+	if s.wire.failure.Load() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+		_ = s.conn.Close(ctx)
+		cancel()
+	}
+	s.kill()
+	select {
+	case <-s.conn.PgConn().CleanupDone(): // of the driver, for what it had to close itself
+	case <-time.After(byeTimeout):
+	}
+}
+
+func (s *pgSession) kill() { s.wire.end() }
+
+// onPgError remembers the server's last words: the driver would report the end of the connection only.
+func (s *pgSession) onPgError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+	if severity := err.SeverityUnlocalized; severity != "FATAL" && severity != "PANIC" {
+		return true
+	}
+	s.fatal = err
+	return false
+}
+
+// orOver returns err as the session's end if it is, and as it is otherwise.
+func (s *pgSession) orOver(err error) error {
+	if over := s.over(err); over != nil {
+		return over
+	}
+	return err
+}
+
+// over tells whether the session has ended, and whether that was the server's doing. Any error that is not surely the
+// server's word or its end of the connection leaves it in doubt.
+func (s *pgSession) over(err error) error {
+	failure := s.wire.failure.Load()
+	switch {
+	case s.fatal != nil:
+		return &sessionError{err: s.fatal, ended: true}
+	case failure != nil:
+		return &sessionError{err: *failure, ended: endOfPeer(*failure)}
+	case err != nil && s.conn.IsClosed():
+		return &sessionError{err: err, ended: endOfPeer(err)} // as by a close_notify of TLS
+	}
+	return nil
+}

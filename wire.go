@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// endOfPeer reports whether a network error was sent by the other side.
+func endOfPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// wire is the raw connection under the driver (and under TLS). Once the session is set up, only end closes it: the
+// driver says goodbye by itself after some errors, and that would free locks whose tasks still run.
+type wire struct {
+	net.Conn
+	clock   *clock
+	sentAt  atomic.Pointer[reading]
+	failure atomic.Pointer[error] // the first one: later ones may look like another
+	adopted atomic.Bool
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	if failure := w.failure.Load(); failure != nil {
+		return 0, *failure // a goodbye of the driver
+	}
+	now := w.clock.read()
+	w.sentAt.Store(&now)
+	n, err := w.Conn.Write(b)
+	return n, w.note(err)
+}
+
+func (w *wire) Read(b []byte) (int, error) {
+	if failure := w.failure.Load(); failure != nil {
+		return 0, *failure
+	}
+	n, err := w.Conn.Read(b)
+	return n, w.note(err)
+}
+
+// note remembers the first error that is not an interrupt of our own.
+func (w *wire) note(err error) error {
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		w.failure.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// Close is the driver's.
+func (w *wire) Close() error {
+	if w.adopted.Load() {
+		return nil
+	}
+	return w.Conn.Close()
+}
+
+// end closes the connection, whoever uses it.
+func (w *wire) end() {
+	closed := net.ErrClosed
+	w.failure.CompareAndSwap(nil, &closed)
+	_ = w.SetDeadline(time.Unix(1, 0))
+	_ = w.Conn.Close()
+}
