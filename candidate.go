@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -200,7 +201,7 @@ func (l *Leader) finish(c *candidate, g *grant, ended, taskErr error) outcome {
 	defer l.mu.Unlock()
 	l.expireLocked() // when in doubt whether the lock is held, it is not
 	l.leading.CompareAndDelete(g.name, g)
-	if c.state != StateLeading && taskErr != nil {
+	if c.state != StateLeading && taskErr != nil && !obeyed(g, taskErr) {
 		l.emitLocked(Event{Kind: Failed, Name: g.name, Err: taskErr})
 	}
 	g.worker.running--
@@ -221,6 +222,11 @@ func (l *Leader) finish(c *candidate, g *grant, ended, taskErr error) outcome {
 	g.over.Store(&errReturned)
 	g.cancel(nil)
 	return o
+}
+
+// obeyed tells whether a task only reports that it was told to stop.
+func obeyed(g *grant, taskErr error) bool {
+	return errors.Is(taskErr, context.Canceled) || errors.Is(taskErr, context.Cause(g.ctx))
 }
 
 // release gives the lock of c, whose task does not run, back. It returns an error if the lock turned out to be gone. It

@@ -63,6 +63,11 @@ func (l *Leader) proveLocked() {
 		return err
 	}, func(err error) {
 		l.checkAt = time.Now().Add(max(l.opts.Check-l.clock.read().since(sent), 0))
+		for _, key := range gone {
+			if s := l.keys[key]; s != nil && !s.freeing {
+				l.loseSlotLocked(s, errLockGone)
+			}
+		}
 		if err != nil {
 			l.err = err // the session lives, but has proved nothing: the lease goes on running down
 			return
@@ -72,11 +77,6 @@ func (l *Leader) proveLocked() {
 			l.err = nil
 		}
 		l.current.lease.renew(sent)
-		for _, key := range gone {
-			if s := l.keys[key]; s != nil && !s.freeing {
-				l.loseSlotLocked(s, errLockGone)
-			}
-		}
 	})
 	l.proved = true
 }
@@ -205,19 +205,41 @@ func (l *Leader) tryLocked(keys []int64, all bool) {
 		for _, key := range held {
 			l.grantLocked(key)
 		}
-		if err != nil {
+		var some *keysError
+		if err != nil && !errors.As(err, &some) {
 			l.tryFailedLocked(keys, err, now)
 			return
 		}
 		if l.tryFailures > 0 {
 			l.tryFailures, l.err = 0, nil
 		}
-		for _, key := range keys {
-			if s := l.keys[key]; s != nil {
-				l.refuseLocked(s, number)
-			}
-		}
+		l.answeredLocked(keys, some, number)
 	})
+}
+
+// answeredLocked is the answer to try number: those of keys that were not got are held by somebody, but for some that
+// could not be asked for, whose names alone have that trouble.
+func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
+	troubled := make(map[int64]struct{})
+	if some != nil {
+		for _, key := range some.keys {
+			troubled[key] = struct{}{}
+		}
+	}
+	for _, key := range keys {
+		s := l.keys[key]
+		_, trouble := troubled[key]
+		switch {
+		case s == nil:
+		case !trouble:
+			l.refuseLocked(s, number)
+		default:
+			if s.err == nil {
+				l.emitLocked(Event{Kind: Refused, Name: s.name, Err: some.err})
+			}
+			s.err = some.err
+		}
+	}
 }
 
 // tryFailedLocked backs off: the session lives, and so do the tasks.

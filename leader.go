@@ -209,10 +209,9 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 	}()
 	taskErr := task(g.ctx) //nolint:contextcheck // derived from ctx in await
 	returned = true
-	var ended error // the caller's context, before the task returned
+	ended := ctx.Err() // before unwatch: the task may be told, and return, before the watch is
 	if !unwatch() {
 		<-stopped
-		ended = ctx.Err()
 	}
 	return l.returned(c, g, ended, taskErr)
 }

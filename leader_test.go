@@ -319,7 +319,7 @@ func testRunOfItsOwnNameIsAnError(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	var detached context.Context
 	err := l.Run(t.Context(), "a", func(ctx context.Context) error {
-		detached = context.WithoutCancel(ctx)
+		detached = context.WithoutCancel(ctx) //nolint:fatcontext // to use it too late is the test
 		require.ErrorContains(t, l.Run(ctx, "a", obey), `run "a": called from inside`)
 		_, err := l.Try(ctx, "a", obey)
 		require.ErrorContains(t, err, `run "a": called from inside`)
@@ -438,8 +438,8 @@ func testRunRefusesAKeyCollisionAtTheFirstConnection(t *testing.T) {
 
 // nosy is a context of the user whose methods ask the Leader something: they must not be run where that would block.
 type nosy struct {
-	context.Context
-	l *Leader
+	context.Context //nolint:containedctx // it is one
+	l               *Leader
 }
 
 func (n nosy) Value(key any) any { n.l.Status(); return n.Context.Value(key) }

@@ -66,7 +66,7 @@ func testConfirmAndDeadline(t *testing.T) {
 	l, b := st.leader(t, Options{})
 	var task context.Context
 	require.NoError(t, l.Run(t.Context(), "x", func(ctx context.Context) error {
-		task = ctx
+		task = ctx //nolint:fatcontext // to use it too late is the test
 		for range 100 {
 			time.Sleep(999 * time.Millisecond)
 			synctest.Wait()

@@ -376,7 +376,7 @@ func testLoopNeverLeadsWithADeadContext(t *testing.T) {
 		stop := make(chan struct{})
 		c := goRun(ctx, l, "x", func(task context.Context) error {
 			for {
-				ended := task.Err() != nil
+				ended := context.Cause(task) != nil
 				if leads := l.IsLeading("x"); ended && leads {
 					t.Error("it leads with a dead context")
 				}

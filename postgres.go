@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -38,9 +39,18 @@ type postgres struct {
 func Postgres(connString string) Backend {
 	config, err := pgx.ParseConfig(connString)
 	if err != nil {
-		return &postgres{err: fmt.Errorf("connection string: %w", err)} // pgx leaves the password out
+		return &postgres{err: fmt.Errorf("connection string: %w", withoutQuotes(err))}
 	}
 	return &postgres{config: config}
+}
+
+// withoutQuotes leaves out of an error of ParseConfig what it quotes: the driver does not recognise every password in a
+// malformed string.
+func withoutQuotes(err error) error {
+	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		parse.ConnString = "..."
+	}
+	return errors.New(regexp.MustCompile(`"(\\.|[^"\\])*"`).ReplaceAllString(err.Error(), `"..."`))
 }
 
 // PostgresConfig is [Postgres] for a config made by pgx.ParseConfig, of which it keeps a copy. What would run code inside the

@@ -131,7 +131,7 @@ func TestRecorderSeesOverlaps(t *testing.T) {
 
 // flat has the test fail if it leaves goroutines of ours or of the driver, open files, or sessions at the server behind,
 // when all other cleanups that are registered after it have run.
-func flat(t *testing.T, url string) {
+func flat(t *testing.T, dsn string) {
 	t.Helper()
 	base, files := len(ourGoroutines()), openFiles()
 	t.Cleanup(func() {
@@ -145,7 +145,7 @@ func flat(t *testing.T, url string) {
 			if now := openFiles(); now > files {
 				return "open files"
 			}
-			if n := backends(t, url); n > 0 {
+			if n := backends(t, dsn); n > 0 {
 				return "sessions at the server"
 			}
 			return ""
@@ -181,15 +181,15 @@ func openFiles() int {
 	return len(files)
 }
 
-// backends counts the sessions of Leaders at the server, in the database of url.
-func backends(t *testing.T, url string) (n int) {
+// backends counts the sessions of Leaders at the server, in the database of dsn.
+func backends(t *testing.T, dsn string) (n int) {
 	t.Helper()
-	if url == "" {
+	if dsn == "" {
 		return 0
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := pgx.Connect(ctx, dsn)
 	if !assert.NoError(t, err) {
 		return 0
 	}
@@ -200,10 +200,10 @@ func backends(t *testing.T, url string) (n int) {
 	return n
 }
 
-// locks counts the advisory locks in the database of url.
-func locks(t *testing.T, url string) (n int) {
+// locks counts the advisory locks in the database of dsn.
+func locks(t *testing.T, dsn string) (n int) {
 	t.Helper()
-	err := pgtest.Connect(t, url).QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
+	err := pgtest.Connect(t, dsn).QueryRow(t.Context(), `SELECT count(*) FROM pg_locks
 		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n)
 	assert.NoError(t, err)
 	return n

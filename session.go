@@ -4,6 +4,7 @@ package leader
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -34,14 +35,14 @@ type session interface {
 	// about describes the session. Called once, before anything else.
 	about() sessionInfo
 	// try asks once for each key, none of which the session holds, and returns those that it holds now, also beside an
-	// error. It never waits for a lock.
+	// error. It never waits for a lock. A *keysError says that only some could not be asked for.
 	try(keys []int64) (held []int64, err error)
 	// unlock gives keys back and returns those of them that were not held any more.
 	unlock(keys []int64) (missing []int64, err error)
 	// tell wakes the other sessions that wait for keys. It is best effort and takes less than a second.
 	tell(keys []int64) error
 	// prove asks the place of the locks itself whether this session and its locks are still there, and returns the
-	// keys that were lost on their own.
+	// keys that were lost on their own, also beside an error.
 	prove() (lost []int64, err error)
 	// holders tells who holds each of keys; a key that nobody holds is left out.
 	holders(keys []int64) (map[int64]Holder, error)
@@ -73,6 +74,20 @@ type sessionError struct {
 
 func (e *sessionError) Error() string { return e.err.Error() }
 func (e *sessionError) Unwrap() error { return e.err }
+
+// keysError says that some keys could not be asked for, while all others were.
+type keysError struct {
+	keys []int64
+	err  error // of the first
+}
+
+func (e *keysError) Error() string {
+	if len(e.keys) == 1 {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("%d locks, first: %v", len(e.keys), e.err)
+}
+func (e *keysError) Unwrap() error { return e.err }
 
 // worker runs one session: commands of the loop, one at a time, and the wait for news in between.
 type worker struct {

@@ -42,8 +42,9 @@ const (
 	sqlAlive = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'), `
 	sqlOurs  = ` FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
 		AND l.granted AND l.pid = pg_catalog.pg_backend_pid()`
-	sqlProve = sqlAlive + `(SELECT pg_catalog.count(*)` + sqlOurs + `)`
-	sqlCheap = sqlAlive + `-1::pg_catalog.int8`
+	sqlTook  = `, extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())::pg_catalog.float8`
+	sqlProve = sqlAlive + `(SELECT pg_catalog.count(*)` + sqlOurs + `)` + sqlTook
+	sqlCheap = sqlAlive + `-1::pg_catalog.int8` + sqlTook
 	sqlKey   = `((l.classid::pg_catalog.int8 << 32) | l.objid::pg_catalog.int8)`
 	sqlHeld  = `SELECT ` + sqlKey + sqlOurs
 
@@ -70,7 +71,7 @@ type pgSession struct {
 	gone    []int64            // those that were found to be lost, and that no proof has told of
 	batch   int                // keys per statement: halved when one fails
 	counted time.Time          // the last time that the locks were counted
-	dear    time.Duration      // what counting took
+	dear    time.Duration      // what counting took the server
 	fatal   error              // the server's last words
 }
 
@@ -219,8 +220,8 @@ func (s *pgSession) prove() (lost []int64, err error) {
 	var recovery bool
 	var readOnly string
 	var n int
-	started := time.Now()
-	if err := s.conn.QueryRow(context.Background(), sql).Scan(&pid, &recovery, &readOnly, &n); err != nil {
+	var took float64 // the server's time: that of a slow network says nothing about the lock table
+	if err := s.conn.QueryRow(context.Background(), sql).Scan(&pid, &recovery, &readOnly, &n, &took); err != nil {
 		return nil, s.orOver(err)
 	}
 	switch {
@@ -228,12 +229,12 @@ func (s *pgSession) prove() (lost []int64, err error) {
 		return nil, &sessionError{err: fmt.Errorf("server process %d answered instead of %d: there is a pooler in between that is not in session mode", pid, s.info.pid)}
 	case recovery || readOnly != "off":
 		return nil, &sessionError{err: unusable(recovery)}
-	case !counting:
-		return nil, nil
 	}
-	s.counted = time.Now()
-	s.dear = s.counted.Sub(started)
 	lost, s.gone = s.gone, nil
+	if !counting {
+		return lost, nil
+	}
+	s.counted, s.dear = time.Now(), time.Duration(took*float64(time.Second))
 	if n != len(s.held) {
 		missing, err := s.reconcile()
 		return append(lost, missing...), err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -166,7 +165,7 @@ func (s *sqliteSession) endLocked(why *sessionError) {
 
 // try goes on after an error: the trouble of one name touches no other.
 func (s *sqliteSession) try(keys []int64) (held []int64, err error) {
-	failed := 0
+	var failed keysError
 	for _, key := range keys {
 		if over := s.err(); over != nil {
 			return nil, over
@@ -176,17 +175,17 @@ func (s *sqliteSession) try(keys []int64) (held []int64, err error) {
 			held = append(held, key)
 		}
 		if keyErr != nil {
-			failed++
-			err = cmp.Or(err, keyErr)
+			failed.keys = append(failed.keys, key)
+			failed.err = cmp.Or(failed.err, keyErr)
 		}
 	}
 	if over := s.err(); over != nil {
 		return nil, over
 	}
-	if failed > 1 {
-		err = fmt.Errorf("%d of %d locks, first: %w", failed, len(keys), err)
+	if failed.err != nil {
+		return held, &failed
 	}
-	return held, err
+	return held, nil
 }
 
 func (s *sqliteSession) tryOne(key int64) (bool, error) {
