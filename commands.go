@@ -199,9 +199,11 @@ func (l *Leader) tryLocked(keys []int64, all bool) {
 		return err
 	}, func(err error) {
 		now := time.Now()
+		took := now.Sub(started)
 		if all {
-			l.tryAt = now.Add(max(jitter(l.opts.Retry), 20*now.Sub(started))) // at most a twentieth of the time
+			l.tryAt = now.Add(max(jitter(l.opts.Retry), l.stretchLocked(took)))
 		}
+		l.tryTook = took
 		for _, key := range held {
 			l.grantLocked(key)
 		}
@@ -215,6 +217,12 @@ func (l *Leader) tryLocked(keys []int64, all bool) {
 		}
 		l.answeredLocked(keys, some, number)
 	})
+}
+
+// stretchLocked returns how long to wait for the next try so that tries take at most a twentieth of the time. One slow
+// answer is not enough, and the stretch has an end: a standby must not forget to ask.
+func (l *Leader) stretchLocked(took time.Duration) time.Duration {
+	return min(20*min(took, l.tryTook), 10*l.opts.Retry)
 }
 
 // answeredLocked is the answer to try number: those of keys that were not got are held by somebody, but for some that

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -355,117 +353,6 @@ func testRunHandsOverAtOnce(t *testing.T) {
 	require.Equal(t, 2, j.count())
 	assert.Equal(t, j.run(0).ended, j.run(1).began)
 	assert.Zero(t, j.overlapped())
-}
-
-func TestRunChecksNames(t *testing.T) { synctest.Test(t, testRunChecksNames) }
-
-func testRunChecksNames(t *testing.T) {
-	st := newFakeStore()
-	l, b := st.leader(t, Options{})
-	for _, row := range []struct{ name, want string }{
-		{"", "is empty"},
-		{strings.Repeat("x", 1025), "has 1025 bytes: at most 1024"},
-		{strings.Repeat("x", 64<<10), "has 65536 bytes"},
-		{"a\x00b", "contains a NUL"},
-		{"a\xffb", "is not valid UTF-8"},
-	} {
-		require.ErrorContains(t, l.Run(t.Context(), row.name, obey), row.want)
-		_, err := l.Try(t.Context(), row.name, obey)
-		require.ErrorContains(t, err, row.want)
-		_, err = l.Holder(t.Context(), row.name)
-		require.ErrorContains(t, err, row.want)
-	}
-	require.ErrorContains(t, l.Run(t.Context(), "x", nil), "the task is nil")
-	assert.Zero(t, b.dialed())
-
-	// All of these are names, each its own.
-	odd := []string{"a", "A", "a ", " a", "é", "e\u0301", "\n", "..", "/etc", "'; --", "\u202e", strings.Repeat("ü", 512)}
-	var wg sync.WaitGroup
-	for _, name := range odd {
-		wg.Go(func() { _ = l.Run(t.Context(), name, obey) })
-	}
-	synctest.Wait()
-	assert.Equal(t, len(odd), st.held())
-	assert.Len(t, l.Leading(), len(odd))
-	assert.NoError(t, l.Resign(t.Context()))
-	wg.Wait()
-}
-
-// Two names with one key cannot be told apart at the database, and on one session the second try would stack. 64 bits do
-// not collide by chance: the test puts another name at the key.
-func TestRunRefusesAKeyCollision(t *testing.T) { synctest.Test(t, testRunRefusesAKeyCollision) }
-
-func testRunRefusesAKeyCollision(t *testing.T) {
-	st := newFakeStore()
-	l, _ := st.leader(t, Options{})
-	goRun(t.Context(), l, "a", obey)
-	synctest.Wait()
-	l.mu.Lock()
-	l.keys[Key("test", "b")] = l.slots["a"]
-	l.mu.Unlock()
-	require.ErrorContains(t, l.Run(t.Context(), "b", obey), `"b" and "a" have the same key`)
-	assert.Equal(t, []string{"a"}, l.Tasks())
-	l.mu.Lock()
-	delete(l.keys, Key("test", "b"))
-	l.mu.Unlock()
-}
-
-// The same before the first connection, when the keys are not known yet: the later Run of the name must not ask for key 0.
-func TestRunRefusesAKeyCollisionAtTheFirstConnection(t *testing.T) {
-	synctest.Test(t, testRunRefusesAKeyCollisionAtTheFirstConnection)
-}
-
-func testRunRefusesAKeyCollisionAtTheFirstConnection(t *testing.T) {
-	st := newFakeStore()
-	l, b := st.leader(t, Options{})
-	b.dialTime = time.Second
-	calls := []*call{goRun(t.Context(), l, "b", obey), goRun(t.Context(), l, "b", obey)}
-	synctest.Wait()
-	l.mu.Lock()
-	l.keys[Key("test", "b")] = &slot{name: "a"}
-	l.mu.Unlock()
-	time.Sleep(time.Second)
-	synctest.Wait()
-	for _, c := range calls {
-		require.True(t, c.returned())
-		require.ErrorContains(t, c.err, "have the same key")
-	}
-	assert.Zero(t, b.count(kindTry))
-	l.mu.Lock()
-	delete(l.keys, Key("test", "b"))
-	l.mu.Unlock()
-}
-
-// nosy is a context of the user whose methods ask the Leader something: they must not be run where that would block.
-type nosy struct {
-	context.Context //nolint:containedctx // it is one
-	l               *Leader
-}
-
-func (n nosy) Value(key any) any { n.l.Status(); return n.Context.Value(key) }
-
-func TestRunLeavesForeignContextsAlone(t *testing.T) {
-	synctest.Test(t, testRunLeavesForeignContextsAlone)
-}
-
-func testRunLeavesForeignContextsAlone(t *testing.T) {
-	st := newFakeStore()
-	l, b := st.leader(t, Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	l.Watch(nosy{ctx, l})
-	j := &job{}
-	calls := []*call{goRun(nosy{ctx, l}, l, "x", j.task), goTry(nosy{ctx, l}, l, "y", j.task), goRun(nosy{ctx, l}, l, "x", obey)}
-	synctest.Wait()
-	b.session().terminate()
-	time.Sleep(time.Second)
-	cancel()
-	for _, c := range calls {
-		<-c.done
-	}
-	c := goRun(nosy{t.Context(), l}, l, "x", j.task)
-	synctest.Wait()
-	require.NoError(t, l.Resign(nosy{t.Context(), l}))
-	<-c.done
 }
 
 // kinds drains the events that have been emitted so far.

@@ -84,3 +84,35 @@ func testConfirmAndDeadline(t *testing.T) {
 	_, ok := Deadline(task)
 	assert.False(t, ok)
 }
+
+// nosy is a context of the user whose methods ask the Leader something: they must not be run where that would block.
+type nosy struct {
+	context.Context //nolint:containedctx // it is one
+	l               *Leader
+}
+
+func (n nosy) Value(key any) any { n.l.Status(); return n.Context.Value(key) }
+
+func TestRunLeavesForeignContextsAlone(t *testing.T) {
+	synctest.Test(t, testRunLeavesForeignContextsAlone)
+}
+
+func testRunLeavesForeignContextsAlone(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	l.Watch(nosy{ctx, l})
+	j := &job{}
+	calls := []*call{goRun(nosy{ctx, l}, l, "x", j.task), goTry(nosy{ctx, l}, l, "y", j.task), goRun(nosy{ctx, l}, l, "x", obey)}
+	synctest.Wait()
+	b.session().terminate()
+	time.Sleep(time.Second)
+	cancel()
+	for _, c := range calls {
+		<-c.done
+	}
+	c := goRun(nosy{t.Context(), l}, l, "x", j.task)
+	synctest.Wait()
+	require.NoError(t, l.Resign(nosy{t.Context(), l}))
+	<-c.done
+}

@@ -67,9 +67,10 @@ type state struct {
 	notBefore   time.Time // a failed try backs off
 	tries       uint64    // sent so far
 	tryFailures int
-	proved      bool      // the last command was a proof
-	heardAt     time.Time // of the last try that notifications asked for
-	idleAt      time.Time // since when there is nothing to do; zero while there is
+	tryTook     time.Duration // what the last try took
+	proved      bool          // the last command was a proof
+	heardAt     time.Time     // of the last try that notifications asked for
+	idleAt      time.Time     // since when there is nothing to do; zero while there is
 }
 
 // dial is one attempt to open a session, on a goroutine of its own.

@@ -45,14 +45,16 @@ const dbEvil = `CREATE SCHEMA evil;
 // nor fool it (electric-sql/electric#2685, prisma/orm#8038 and others).
 func TestPostgresRoleSettingsDoNotReachTheSession(t *testing.T) {
 	url := pgtest.URL(t)
-	dbNeeds(t, url, 14)
 	pgtest.Exec(t, url, dbEvil)
 	dbCheckLeaks(t, url)
 	settings := []string{
-		"statement_timeout='200ms'", "lock_timeout='100ms'", "idle_session_timeout='1s'", "idle_in_transaction_session_timeout='1s'",
+		"statement_timeout='200ms'", "lock_timeout='100ms'", "idle_in_transaction_session_timeout='1s'",
 		"default_transaction_isolation='serializable'", "default_transaction_deferrable=on", "search_path=''", "search_path=evil,pg_catalog,public",
 		"DateStyle='German, DMY'", "IntervalStyle='sql_standard'", "TimeZone='Asia/Kathmandu'", "client_encoding='LATIN1'", "standard_conforming_strings=off",
 		"bytea_output='escape'", "extra_float_digits=-15", "synchronous_commit=remote_apply", "tcp_user_timeout='300ms'", "tcp_keepalives_idle=1",
+	}
+	if dbMajor(t, url) >= 14 {
+		settings = append(settings, "idle_session_timeout='1s'")
 	}
 	type pair struct {
 		what string
@@ -118,7 +120,7 @@ func TestPostgresWithoutASchemaRunSaysWhatToDo(t *testing.T) {
 func TestPostgresRoleWithATinyStatementTimeoutGetsThrough(t *testing.T) {
 	url := pgtest.URL(t)
 	dbCheckLeaks(t, url)
-	role := dbRole(t, url, "", "statement_timeout='5ms'", "lock_timeout='1ms'")
+	role := dbRole(t, url, "", "statement_timeout='1ms'", "lock_timeout='1ms'")
 	l := dbLeader(t, leader.Postgres(dbAs(t, url, role, "x")), dbTimings())
 	run := dbStart(t, l, "a")
 	t.Logf("leads after %v", dbLeads(t, l, "a"))

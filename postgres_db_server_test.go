@@ -121,7 +121,7 @@ func dbAuth(t *testing.T, server *pgtest.Server) {
 
 // TestPostgresPasswords: they are asked for at each connect, and never told.
 func TestPostgresPasswords(t *testing.T) {
-	server := pgtest.Start(t)
+	server := pgtest.Start(t, "password_encryption=scram-sha-256") // not the default before 14
 	dbCheckLeaks(t, server.SocketURL())
 	dbAuth(t, server)
 	conn := pgtest.Connect(t, server.SocketURL())

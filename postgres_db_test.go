@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
-	"maps"
 	"net/url"
 	"runtime/pprof"
 	"slices"
@@ -32,8 +30,6 @@ const (
 	// dbPatience is for what must happen at some time: back-off, restarts and slow machines included.
 	dbPatience = 20 * time.Second
 )
-
-func dbValues[K comparable, V any](m map[K]V) iter.Seq[V] { return maps.Values(m) }
 
 // dbWithin requires that cond becomes true.
 func dbWithin(t *testing.T, d time.Duration, what string, cond func() bool) {
@@ -101,11 +97,9 @@ func dbQuery[T any](t *testing.T, conn *pgx.Conn, sql string, args ...any) T {
 	return value
 }
 
-func dbNeeds(t *testing.T, url string, major int) {
+func dbMajor(t *testing.T, url string) int {
 	t.Helper()
-	if v := dbQuery[int](t, pgtest.Connect(t, url), "SELECT current_setting('server_version_num')::int"); v < major*10000 {
-		t.Skipf("PostgreSQL %d is needed", major)
-	}
+	return dbQuery[int](t, pgtest.Connect(t, url), "SELECT current_setting('server_version_num')::int") / 10000
 }
 
 // dbAs returns url for another role.

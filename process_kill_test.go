@@ -21,6 +21,7 @@ import (
 
 func TestProcessKilledIsFollowedWithinRetry(t *testing.T) {
 	procBackends(t, func(t *testing.T, job procJob) {
+		t.Helper()
 		const rounds = 10
 		job.Names = []string{"a"}
 		f := &procFleet{t: t}
@@ -50,6 +51,7 @@ func TestProcessKilledIsFollowedWithinRetry(t *testing.T) {
 
 func TestProcessToldToStopHandsOver(t *testing.T) {
 	procBackends(t, func(t *testing.T, job procJob) {
+		t.Helper()
 		job.Names = []string{"a", "b", "c"}
 		bound := job.Options.Retry*13/10 + procSlack
 		if job.Postgres != "" {
@@ -83,6 +85,7 @@ func TestProcessToldToStopHandsOver(t *testing.T) {
 // Resign.
 func TestProcessLeavingMainAtOnceHandsOver(t *testing.T) {
 	procBackends(t, func(t *testing.T, job procJob) {
+		t.Helper()
 		job.Names = []string{"a"}
 		bound := job.Options.Retry*13/10 + procSlack
 		if job.Postgres != "" {
@@ -131,7 +134,9 @@ func TestProcessFrozenOnSQLiteGoesOnLeading(t *testing.T) {
 // believe its old lease when it wakes.
 func TestProcessFrozenOnPostgresKnowsOnWaking(t *testing.T) {
 	url := pgtest.URL(t)
-	dbNeeds(t, url, 14) // idle_session_timeout: the kernel of a frozen process goes on answering
+	if dbMajor(t, url) < 14 {
+		t.Skip("without idle_session_timeout nothing ends the session: the kernel of a frozen process goes on answering")
+	}
 	dbCheckLeaks(t, url)
 	opts := leader.Options{Retry: 200 * time.Millisecond, Check: 300 * time.Millisecond, Lease: time.Second, SessionTimeout: 2 * time.Second}
 	job := procJob{Postgres: url, Options: opts, Names: []string{"a"}}
@@ -188,6 +193,7 @@ func TestProcessKilledOnSQLiteIsFollowedThoughItsChildLives(t *testing.T) {
 
 func TestProcessesContendingUnderKillsExclude(t *testing.T) {
 	procBackends(t, func(t *testing.T, job procJob) {
+		t.Helper()
 		job.Names = []string{"a", "b", "c", "d", "e"}
 		job.Return = 200 * time.Millisecond
 		job.Options.Retry = 50 * time.Millisecond

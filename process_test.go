@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -229,7 +230,7 @@ func (f *procFleet) start(job procJob) *procWorker {
 	text, err := json.Marshal(job)
 	require.NoError(f.t, err)
 	w := &procWorker{id: len(f.workers), cmd: exec.Command(os.Args[0], "-test.run=^TestHelperProcess$"), gone: make(chan struct{})}
-	w.cmd.Env = append(os.Environ(), procEnv+"="+string(text))
+	w.cmd.Env = append(os.Environ(), procEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // a second for each
 	w.cmd.Stderr = &w.stderr
 	w.stdin, err = w.cmd.StdinPipe()
 	require.NoError(f.t, err)
@@ -344,7 +345,7 @@ func (f *procFleet) exclusive() int {
 		}
 	}
 	last := make(map[string]*span)
-	for _, s := range slices.SortedFunc(dbValues(spans), func(a, b *span) int { return int(a.start - b.start) }) {
+	for _, s := range slices.SortedFunc(maps.Values(spans), func(a, b *span) int { return int(a.start - b.start) }) {
 		if l := last[s.name]; l != nil && s.start < l.end {
 			f.t.Errorf("%s: worker %d task %d began %v before the end of worker %d task %d",
 				s.name, s.worker, s.term, time.Duration(l.end-s.start), l.worker, l.term)
@@ -358,6 +359,7 @@ func (f *procFleet) exclusive() int {
 
 // procBackends runs test for both backends, with a job that lacks only names.
 func procBackends(t *testing.T, test func(t *testing.T, job procJob)) {
+	t.Helper()
 	t.Run("Postgres", func(t *testing.T) {
 		url := pgtest.URL(t)
 		dbCheckLeaks(t, url)

@@ -108,6 +108,7 @@ func testResignDuringAHungDial(t *testing.T) {
 	for _, deaf := range []chan struct{}{nil, make(chan struct{})} {
 		l, b := st.leader(t, Options{})
 		b.dialHang, b.dialDeaf = deaf == nil, deaf
+		events := l.Watch(t.Context())
 		c := goRun(t.Context(), l, "x", obey)
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -116,6 +117,7 @@ func testResignDuringAHungDial(t *testing.T) {
 		synctest.Wait()
 		assert.True(t, c.returned())
 		assert.Equal(t, ErrResigned, c.err)
+		assert.Empty(t, kinds(events), "that we gave a dial up is not news")
 		if deaf != nil { // what it opens after all, it closes itself
 			close(deaf)
 			synctest.Wait()

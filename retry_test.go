@@ -67,9 +67,18 @@ func testLoopRetryStretchesWhenTriesAreSlow(t *testing.T) {
 	b.lag = 500 * time.Millisecond
 	goRun(t.Context(), l, "x", obey)
 	time.Sleep(time.Hour)
-	for _, gap := range gaps(st.times(&st.tries))[1:] {
+	all := gaps(st.times(&st.tries))
+	require.Less(t, all[1], 2*time.Second, "one slow answer is no reason")
+	for _, gap := range all[2:] {
 		assert.GreaterOrEqual(t, gap, 10500*time.Millisecond, "a twentieth of the time")
 		assert.LessOrEqual(t, gap, 12*time.Second)
+	}
+	s := b.session()
+	st.set(func() { s.lag = 1500 * time.Millisecond })
+	before := len(st.times(&st.tries))
+	time.Sleep(time.Hour)
+	for _, gap := range gaps(st.times(&st.tries))[before+1:] {
+		assert.LessOrEqual(t, gap, 12500*time.Millisecond, "ten times Retry at the most: a standby must not forget to ask")
 	}
 }
 
@@ -169,6 +178,13 @@ func testLoopLockTableFull(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, failed)
+	tries = b.count(kindTry)
+	for range 100 { // newcomers do not get round the pause
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_ = l.Run(ctx, "e", obey)
+		cancel()
+	}
+	assert.LessOrEqual(t, b.count(kindTry)-tries, 10)
 	st.set(func() { st.capacity = 0 })
 	time.Sleep(5 * time.Second)
 	assert.Len(t, l.Leading(), 5)

@@ -12,6 +12,8 @@ import (
 	"time"
 )
 
+var errGoodbye = errors.New("the driver gave the connection up: the server sent what is not its protocol")
+
 // endOfPeer reports whether a network error was sent by the other side.
 func endOfPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
@@ -53,6 +55,15 @@ func (w *wire) note(err error) error {
 	return err
 }
 
+// SetDeadline is the driver's: it interrupts with a deadline that has passed. One that lies ahead begins its own
+// goodbye, after an answer that it does not understand.
+func (w *wire) SetDeadline(t time.Time) error {
+	if w.adopted.Load() && time.Until(t) > 0 {
+		w.failure.CompareAndSwap(nil, &errGoodbye)
+	}
+	return w.Conn.SetDeadline(t)
+}
+
 // Close is the driver's.
 func (w *wire) Close() error {
 	if w.adopted.Load() {
@@ -65,6 +76,6 @@ func (w *wire) Close() error {
 func (w *wire) end() {
 	closed := net.ErrClosed
 	w.failure.CompareAndSwap(nil, &closed)
-	_ = w.SetDeadline(time.Unix(1, 0))
+	_ = w.Conn.SetDeadline(time.Unix(1, 0))
 	_ = w.Conn.Close()
 }
