@@ -34,6 +34,7 @@ type candidate struct {
 	stopAt    time.Time
 	// resigning counts the calls of Resign from inside its task: another Resign does not wait for it.
 	resigning int
+	left      bool // the call of Run or Try has ended
 }
 
 func (c *candidate) signal() {
@@ -85,7 +86,7 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 		l.contendLocked(s)
 	case once && first.grant != nil: // this process itself has the lock, or still runs the task
 		l.dismissLocked(c, nil)
-	case once:
+	case once && l.current != nil:
 		l.fresh = append(l.fresh, s) // whoever stands by can wait for the next Retry, but not a Try
 		l.poke()
 	}
@@ -117,7 +118,9 @@ func (l *Leader) contendLocked(s *slot) {
 		return // it is about to leave
 	}
 	l.contenders[s] = struct{}{}
-	l.fresh = append(l.fresh, s)
+	if l.current != nil { // a new session asks for all of them
+		l.fresh = append(l.fresh, s)
+	}
 	l.poke()
 }
 
@@ -153,6 +156,10 @@ func (l *Leader) leave(c *candidate) {
 		l.contendLocked(s)
 	}
 	l.candidates--
+	if c.resigning > 0 { // the call of Resign outlives its task
+		l.inside--
+		c.left = true
+	}
 	l.changedLocked()
 	l.poke()
 }
@@ -196,13 +203,14 @@ type outcome struct {
 }
 
 // finish notes that the task of g has returned. It contends again after a loss, if the caller still wants to.
-func (l *Leader) finish(c *candidate, g *grant, ended, taskErr error) outcome {
+// failure is the error of a task that was told to stop, if it says more than that.
+func (l *Leader) finish(c *candidate, g *grant, ended, failure error) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expireLocked() // when in doubt whether the lock is held, it is not
 	l.leading.CompareAndDelete(g.name, g)
-	if c.state != StateLeading && taskErr != nil && !obeyed(g, taskErr) {
-		l.emitLocked(Event{Kind: Failed, Name: g.name, Err: taskErr})
+	if c.state != StateLeading && failure != nil {
+		l.emitLocked(Event{Kind: Failed, Name: g.name, Err: failure})
 	}
 	g.worker.running--
 	l.poke() // its session may have been waiting for this task
@@ -211,6 +219,9 @@ func (l *Leader) finish(c *candidate, g *grant, ended, taskErr error) outcome {
 		o.lost = *reason
 		o.again = !c.once && ended == nil && !l.resigned
 		c.grant = nil
+		if g.worker != l.current && g.lease.length == 0 {
+			g.worker.frees = append(g.worker.frees, c.slot.key)
+		}
 		if o.again {
 			l.contendLocked(c.slot)
 		}
@@ -224,9 +235,15 @@ func (l *Leader) finish(c *candidate, g *grant, ended, taskErr error) outcome {
 	return o
 }
 
-// obeyed tells whether a task only reports that it was told to stop.
-func obeyed(g *grant, taskErr error) bool {
-	return errors.Is(taskErr, context.Canceled) || errors.Is(taskErr, context.Cause(g.ctx))
+// failed returns err unless it only reports that the task was told to stop. It may run methods of the caller's error, so
+// never under mu.
+func failed(err error) error {
+	for _, stop := range []error{context.Canceled, context.DeadlineExceeded, ErrLost, ErrResigned} {
+		if errors.Is(err, stop) {
+			return nil
+		}
+	}
+	return err
 }
 
 // release gives the lock of c, whose task does not run, back. It returns an error if the lock turned out to be gone. It
@@ -256,17 +273,17 @@ func (l *Leader) abandon(c *candidate, g *grant) {
 		select {
 		case <-c.news:
 		case <-patience.C:
-			l.giveUp(g.worker)
+			l.giveUp(c, g.worker)
 			return
 		}
 	}
 }
 
 // giveUp gives the session of w up, if it has not been yet: whether a lock of it is still held is not known.
-func (l *Leader) giveUp(w *worker) {
+func (l *Leader) giveUp(c *candidate, w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w == l.current {
+	if w == l.current && !c.freed {
 		l.loseLocked(errStuck, false)
 	}
 }
@@ -278,6 +295,9 @@ func (l *Leader) freeing(c *candidate) {
 	g := c.grant
 	if g == nil || g.worker != l.current || lostAlready(g) {
 		c.freed = true // gone with its session
+		if g != nil && g.cancel != nil && !lostAlready(g) {
+			l.emitLocked(Event{Kind: Released, Name: g.name, Err: l.err})
+		}
 		return
 	}
 	g.over.Store(&errReturned)

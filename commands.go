@@ -23,6 +23,8 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 		l.unlockLocked()
 	case len(l.tells) > 0:
 		l.tellLocked()
+	case len(l.asks) > 0 && l.tried:
+		l.askLocked() // between two tries: there may be no end of them
 	case l.triesLocked(now, due):
 	case len(l.asks) > 0:
 		l.askLocked()
@@ -37,7 +39,7 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 func (l *Leader) orderLocked(command func(session) error, answer func(error)) {
 	w := l.current
 	w.busy = true
-	l.proved = false
+	l.proved, l.tried = false, false
 	w.do(func(s session) func() {
 		err := command(s)
 		return func() {
@@ -217,6 +219,7 @@ func (l *Leader) tryLocked(keys []int64, all bool) {
 		}
 		l.answeredLocked(keys, some, number)
 	})
+	l.tried = true
 }
 
 // stretchLocked returns how long to wait for the next try so that tries take at most a twentieth of the time. One slow

@@ -208,17 +208,18 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 		g.release()
 	}()
 	taskErr := task(g.ctx) //nolint:contextcheck // derived from ctx in await
+	failure := failed(taskErr)
 	returned = true
 	ended := ctx.Err() // before unwatch: the task may be told, and return, before the watch is
 	if !unwatch() {
 		<-stopped
 	}
-	return l.returned(c, g, ended, taskErr)
+	return l.returned(c, g, ended, taskErr, failure)
 }
 
 // returned ends a leadership after the return of its task, and tells what becomes of its Run.
-func (l *Leader) returned(c *candidate, g *grant, ended, taskErr error) (again bool, err error) {
-	o := l.finish(c, g, ended, taskErr)
+func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error) (again bool, err error) {
+	o := l.finish(c, g, ended, failure)
 	if o.again {
 		return true, nil
 	}

@@ -113,7 +113,14 @@ func (g *grant) lose(reason error) {
 }
 
 // lost wraps why a leadership ended in ErrLost.
-func lost(reason error) error { return fmt.Errorf("%w: %w", ErrLost, reason) }
+func lost(reason error) error { return &lostError{reason} }
+
+// lostError is formatted when somebody reads it: its reason may be an error of the user's, whose methods must not run
+// where a task is told.
+type lostError struct{ reason error }
+
+func (e *lostError) Error() string   { return fmt.Sprintf("%v: %v", ErrLost, e.reason) }
+func (e *lostError) Unwrap() []error { return []error{ErrLost, e.reason} }
 
 // Confirm returns nil while the task that ctx was given to surely still leads, and otherwise an error: [ErrLost] with
 // the reason, or another one if ctx is not a task's. It asks no one: it compares both clocks with the last proof of the

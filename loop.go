@@ -69,6 +69,7 @@ type state struct {
 	tryFailures int
 	tryTook     time.Duration // what the last try took
 	proved      bool          // the last command was a proof
+	tried       bool          // the last command was a try
 	heardAt     time.Time     // of the last try that notifications asked for
 	idleAt      time.Time     // since when there is nothing to do; zero while there is
 }
@@ -237,7 +238,7 @@ func (l *Leader) connectLocked(now time.Time, due func(time.Time)) {
 		due(d.deadline.Add(hopeless))
 	case d != nil && l.deaf < mostDeaf:
 		l.abandonDialLocked()
-		l.dialFailedLocked(errDeaf, now)
+		l.dialFailedLocked(errDeaf, false, now)
 	case d != nil || len(l.contenders) == 0 && len(l.asks) == 0:
 	case now.Before(l.dialAt):
 		due(l.dialAt)
@@ -256,7 +257,7 @@ func (l *Leader) dialLocked(now time.Time) {
 	go func() {                                          // ends when open does, at the latest when code of the user that it runs returns
 		defer cancel()
 		s, err := l.backend.open(ctx, opts, l.clock)
-		if !l.dialed(d, s, err) && s != nil { //nolint:contextcheck // a session outlives its dial
+		if !l.dialed(d, s, err, errors.Is(err, ErrUnsupported)) && s != nil { //nolint:contextcheck // a session outlives its dial
 			s.close()
 		}
 	}()
@@ -271,7 +272,7 @@ func (l *Leader) abandonDialLocked() {
 }
 
 // dialed hands the session that d has opened to the loop, if it still waits for it.
-func (l *Leader) dialed(d *dial, s session, err error) bool {
+func (l *Leader) dialed(d *dial, s session, err error, final bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.poke()
@@ -285,13 +286,13 @@ func (l *Leader) dialed(d *dial, s session, err error) bool {
 		case err == nil:
 			l.connectedLocked(s)
 		case !d.unwanted:
-			l.dialFailedLocked(err, time.Now())
+			l.dialFailedLocked(err, final, time.Now())
 		}
 	})
 	return true
 }
 
-func (l *Leader) dialFailedLocked(err error, now time.Time) {
+func (l *Leader) dialFailedLocked(err error, final bool, now time.Time) {
 	if !l.unreached {
 		l.unreached = true
 		l.emitLocked(Event{Kind: Unreachable, Err: err})
@@ -300,7 +301,7 @@ func (l *Leader) dialFailedLocked(err error, now time.Time) {
 	l.failures++
 	l.err = err
 	l.poke()
-	if errors.Is(err, ErrUnsupported) {
+	if final {
 		l.failLocked(err)
 	}
 }
@@ -319,7 +320,9 @@ func (l *Leader) connectedLocked(s session) {
 	go w.run(l.post, l.heardLocked, // ends when the loop has called end or kill
 		func(err error) { l.brokenLocked(w, err) },
 		func() { l.workers-- })
-	l.checkAt, l.tryAt, l.notBefore, l.tryFailures = now.Add(l.opts.Check), now, now, 0
+	// Counted from the last proof, as the lease is: setting a session up takes its time on a slow link.
+	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
+	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
 	l.nameLocked(info)
 	l.emitLocked(Event{Kind: Connected})
 }

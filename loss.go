@@ -36,6 +36,9 @@ func (l *Leader) brokenLocked(w *worker, err error) {
 func (l *Leader) loseLocked(reason error, ended bool) {
 	w := l.current
 	l.current = nil
+	if w.retire() {
+		w.busy = false
+	}
 	l.generation++
 	l.losses++
 	w.lease.end(reason) // all at once, before any single one
@@ -78,23 +81,40 @@ func (l *Leader) loseSlotLocked(s *slot, reason error) {
 	l.emitLocked(Event{Kind: Lost, Name: s.name, Err: reason})
 }
 
-// dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now.
+// dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now. Its time is
+// that of the monotonic clock alone: a wall clock that is set forward frees no lock, and after a suspend the server says
+// so itself.
 func (l *Leader) dropRetiredLocked(now time.Time, due func(time.Time)) {
 	kept := l.retired[:0]
 	for _, w := range l.retired {
 		left := clockGap // where locks do not expire, nobody else frees them
 		if w.lease.length > 0 {
-			left = l.opts.SessionTimeout - l.clock.read().since(w.session.sent())
+			left = l.opts.SessionTimeout - (l.clock.read().mono - w.session.sent().mono)
 		}
 		if w.running == 0 || w.ended || left <= 0 {
 			w.end()
 			continue
 		}
+		l.freeRetiredLocked(w)
 		due(now.Add(min(left, clockGap)))
 		kept = append(kept, w)
 	}
 	clear(l.retired[len(kept):])
 	l.retired = kept
+}
+
+// freeRetiredLocked gives back what tasks of a session given up held that have returned, while others still run: where locks
+// do not expire, they would wait for the last one for ever.
+func (l *Leader) freeRetiredLocked(w *worker) {
+	if len(w.frees) == 0 || w.busy {
+		return
+	}
+	keys := w.frees
+	w.frees, w.busy = nil, true
+	w.do(func(s session) func() {
+		_, _ = s.unlock(keys) // what fails goes with the session
+		return func() { w.busy = false }
+	})
 }
 
 // overrunLocked reports the tasks that were told to stop and have not returned in time.

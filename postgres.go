@@ -120,6 +120,10 @@ func (p *postgres) open(ctx context.Context, opts Options, clock *clock) (sessio
 	s.fatal = nil // of a host before the one that let us in
 	s.connected.Store(true)
 	s.wire.adopted.Store(true)
+	if err := s.wire.SetDeadline(time.Time{}); err != nil {
+		s.close() //nolint:contextcheck // also after ctx has ended
+		return nil, fmt.Errorf("%w: the connection of the configured DialFunc has no deadlines, so waiting on it could not be interrupted: %w", ErrUnsupported, err)
+	}
 	if err := s.setUp(ctx); err != nil {
 		s.close() //nolint:contextcheck // also after ctx has ended
 		return nil, fmt.Errorf("set up the session: %w", err)
@@ -145,6 +149,9 @@ func (s *pgSession) adapt(config *pgx.ConnConfig) {
 	}
 	if config.ValidateConnect == nil && severalHosts(config) {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if config.RuntimeParams == nil {
+		config.RuntimeParams = make(map[string]string)
 	}
 	config.RuntimeParams["application_name"] = applicationName(s.opts.Node)
 	dial, wrap := config.DialFunc, config.AfterNetConnect
@@ -196,7 +203,9 @@ func applicationName(node string) string {
 // settings are made by SET, never as start-up parameters, which some poolers refuse. No keepalive ends the session before
 // SessionTimeout: that would free its locks.
 func (s *pgSession) settings(version int) [][2]string {
-	ms := func(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+	ms := func(d time.Duration) string {
+		return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+	}
 	timeout := s.opts.SessionTimeout
 	seconds := func(d time.Duration) int64 { return int64(max((d+time.Second-1)/time.Second, 1)) }
 	idle, interval := seconds(timeout/2), seconds(timeout/10)

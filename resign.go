@@ -83,19 +83,23 @@ func waitShortly(ctx context.Context, logged <-chan struct{}) {
 
 // stillRunning is the error of a Resign that gave up waiting.
 func (l *Leader) stillRunning(err error, inside bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var names []string
-	for name, s := range l.slots {
-		if c := s.first(); c.grant != nil && (!inside || c.resigning == 0) {
-			names = append(names, strconv.Quote(name))
-		}
-	}
+	names := l.runningNames(inside)
 	if len(names) == 0 {
 		return fmt.Errorf("leader: resign: the session is still being closed: %w", err)
 	}
 	slices.Sort(names)
 	return fmt.Errorf("leader: resign: %d tasks are still running: %s: %w", len(names), strings.Join(names, ", "), err)
+}
+
+func (l *Leader) runningNames(inside bool) (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, s := range l.slots {
+		if c := s.first(); c.grant != nil && (!inside || c.resigning == 0) {
+			names = append(names, strconv.Quote(name))
+		}
+	}
+	return names
 }
 
 // resignLocked stops contending for good and tells all tasks to stop.
@@ -142,7 +146,7 @@ func (l *Leader) insideLocked(c *candidate) {
 func (l *Leader) outside(c *candidate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.resigning--; c.resigning == 0 {
+	if c.resigning--; c.resigning == 0 && !c.left {
 		l.inside--
 	}
 }

@@ -37,7 +37,8 @@ type session interface {
 	// try asks once for each key, none of which the session holds, and returns those that it holds now, also beside an
 	// error. It never waits for a lock. A *keysError says that only some could not be asked for.
 	try(keys []int64) (held []int64, err error)
-	// unlock gives keys back and returns those of them that were not held any more.
+	// unlock gives keys back and returns those of them that were not held any more. Where locks do not expire it does so
+	// also when the session is over, until it is killed.
 	unlock(keys []int64) (missing []int64, err error)
 	// tell wakes the other sessions that wait for keys. It is best effort and takes less than a second.
 	tell(keys []int64) error
@@ -96,9 +97,10 @@ type worker struct {
 	generation uint64
 	lease      *lease
 
-	running int  // tasks that hold a lock of this session; guarded by Leader.mu, like the next two
-	busy    bool // a command is under way
-	ended   bool // the other side has ended the session
+	running int     // tasks that hold a lock of this session; guarded by Leader.mu, like the next two
+	busy    bool    // a command is under way
+	ended   bool    // the other side has ended the session
+	frees   []int64 // locks of tasks that have returned since it was given up; only where locks do not expire
 
 	mu        sync.Mutex
 	command   func(session) func()
@@ -113,6 +115,16 @@ func (w *worker) do(command func(session) func()) {
 	defer w.mu.Unlock()
 	w.command = command
 	w.interruptLocked()
+}
+
+// retire takes back a command that has not begun: a session that is given up asks for nothing more. It tells whether
+// there was one.
+func (w *worker) retire() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := w.command != nil
+	w.command = nil
+	return waiting
 }
 
 func (w *worker) interruptLocked() {

@@ -98,6 +98,7 @@ func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
 		for _, key := range got {
 			s.held[key] = struct{}{}
 		}
+		s.regained(got)
 		return got, nil
 	}
 	if over := s.over(err); over != nil {
@@ -124,6 +125,13 @@ func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
 		}
 	}
 	return held, err
+}
+
+// regained forgets that keys were lost before.
+func (s *pgSession) regained(keys []int64) {
+	if len(s.gone) > 0 {
+		s.gone = slices.DeleteFunc(s.gone, func(key int64) bool { return slices.Contains(keys, key) })
+	}
 }
 
 // each runs a statement that calls a function for each key, and returns the keys for which it said want.

@@ -232,6 +232,9 @@ func (s *sqliteSession) unlock(keys []int64) (missing []int64, err error) {
 			err = errors.Join(err, relErr)
 		}
 	}
+	if over := s.err(); over != nil {
+		return missing, over
+	}
 	return missing, err
 }
 
@@ -239,10 +242,10 @@ func (s *sqliteSession) unlock(keys []int64) (missing []int64, err error) {
 func (s *sqliteSession) drop(key int64) (h sqliteHeld, held bool, over error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil {
+	if s.freed {
 		return h, false, s.over
 	}
-	h, held = s.held[key]
+	h, held = s.held[key] // also when the session is over: a task of it that returns lets its lock go alone
 	delete(s.held, key)
 	return h, held, nil
 }

@@ -162,14 +162,14 @@ func TestSQLiteProveSeesTheDatabaseGo(t *testing.T) {
 		require.ErrorAs(t, err, &over, name)
 		assert.False(t, over.ended, "its locks are held until tasks have returned")
 		require.ErrorIs(t, err, errSQLiteGone)
-		sqliteEnded(t, a)
 
 		b, err := sqliteTryOpen(t.Context(), backend, "b")
 		if name == "replaced" {
 			require.NoError(t, err)
 			assert.Empty(t, sqliteTake(t, b, 1), "still held")
-			a.kill()
+			sqliteEnded(t, a) // which gives the lock back
 			assert.Equal(t, []int64{1}, sqliteTake(t, b, 1))
+			a.kill()
 			b.kill()
 			continue
 		}

@@ -172,19 +172,37 @@ func (l *Leader) Holder(ctx context.Context, name string) (Holder, error) {
 		}
 		return Holder{}, fmt.Errorf("leader: holder of %q: %w", name, r.err)
 	case <-ctx.Done():
+		ended := ctx.Err() // a method of the caller's: not under mu
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		a.gone = true
 		l.asks = slices.DeleteFunc(l.asks, func(other *ask) bool { return other == a })
 		l.poke()
-		return Holder{}, notAnswered("holder of", name, ctx.Err(), l.err)
+		return Holder{}, notAnswered("holder of", name, ended, l.err)
 	}
 }
 
 // notAnswered is the error of a call whose context ended before the database had answered.
 func notAnswered(op, name string, ended, last error) error {
-	if last != nil {
-		return fmt.Errorf("leader: %s %q: %w: last error: %w", op, name, ended, last)
+	return &unansweredError{op: op, name: name, ended: ended, last: last}
+}
+
+// unansweredError is formatted when somebody reads it, as lostError is: it is made under mu.
+type unansweredError struct {
+	op, name    string
+	ended, last error
+}
+
+func (e *unansweredError) Error() string {
+	if e.last != nil {
+		return fmt.Sprintf("leader: %s %q: %v: last error: %v", e.op, e.name, e.ended, e.last)
 	}
-	return fmt.Errorf("leader: %s %q: %w before the database answered", op, name, ended)
+	return fmt.Sprintf("leader: %s %q: %v before the database answered", e.op, e.name, e.ended)
+}
+
+func (e *unansweredError) Unwrap() []error {
+	if e.last != nil {
+		return []error{e.ended, e.last}
+	}
+	return []error{e.ended}
 }

@@ -138,10 +138,13 @@ func (l *Leader) startLogLocked() {
 		return
 	}
 	w := &watcher{events: make(chan Event, backlog)}
-	logged := make(chan struct{})
+	before, logged := l.logged, make(chan struct{})
 	l.logs, l.logged = w, logged
 	go func() {
 		defer close(logged)
+		if before != nil {
+			<-before // lines stay in order
+		}
 		var seq uint64
 		log := l.opts.Logger.With(slog.String("node", l.opts.Node))
 		for e := range w.events {
