@@ -67,8 +67,8 @@ func New(backend Backend, opts Options) (*Leader, error) {
 
 // Run contends for name and runs task, in the caller's goroutine, while this process holds the lock. It blocks until
 //
-//   - the task has returned by itself: the lock is given back, and Run returns the task's error. The task is not run
-//     again: one that is to go on leading must not return.
+//   - the task has returned by itself: the lock is given back, and Run returns the task's error. This call does
+//     not run it again, but the next process that waits does: a task that is to go on leading must not return.
 //   - ctx ends: the task's context ends with it, the task is waited for, the lock is given back, and Run returns
 //     ctx.Err().
 //   - [Leader.Resign] is called: likewise, and Run returns [ErrResigned].
