@@ -310,7 +310,7 @@ func (l *Leader) dialFailedLocked(err error, final bool, now time.Time) {
 func (l *Leader) connectedLocked(s session) {
 	now := time.Now()
 	info := s.about()
-	w := &worker{session: s, info: info, generation: l.generation, lease: &lease{clock: l.clock}}
+	w := &worker{session: s, info: info, lease: &lease{clock: l.clock}}
 	if l.backend.expires() {
 		w.lease.length = l.opts.Lease
 	}
