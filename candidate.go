@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	errPanic = errors.New("the task panicked or called runtime.Goexit")
-	errStuck = errors.New("the lock of a task that panicked could not be given back in time")
+	errPanic   = errors.New("the task panicked or called runtime.Goexit")
+	errNotMade = errors.New("leader: a Leader is made by New")
+	errStuck   = errors.New("the lock of a task that panicked could not be given back in time")
 )
 
 // candidate is one call of Run or Try. Its fields, but for the constant ones, are guarded by Leader.mu.
@@ -25,6 +26,7 @@ type candidate struct {
 	state   State
 	since   time.Time
 	grant   *grant // until the task has returned and the lock has been given back, or was lost
+	waiting bool   // it has been told that another process leads
 	entered uint64 // the number of tries sent before the call: their answers do not concern a Try
 	// dismissed: it will not lead, because of failed or, nil, because it is a Try and the lock is not free.
 	dismissed bool
@@ -67,8 +69,8 @@ func (s *slot) first() *candidate {
 }
 
 func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, error) {
-	if l.resigned {
-		return nil, ErrResigned
+	if err := l.openLocked(); err != nil {
+		return nil, err
 	}
 	s := l.slots[name]
 	if s == nil {
@@ -95,6 +97,17 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	return c, nil
 }
 
+// openLocked returns why nothing can be asked of l, if so.
+func (l *Leader) openLocked() error {
+	switch {
+	case l.backend == nil:
+		return errNotMade
+	case l.resigned:
+		return ErrResigned
+	}
+	return nil
+}
+
 // keyLocked computes the key of s once the namespace is known.
 func (l *Leader) keyLocked(s *slot) error {
 	if !l.named || s.keyed {
@@ -112,7 +125,7 @@ func (l *Leader) keyLocked(s *slot) error {
 // contendLocked has the loop ask for the lock of s, for its first candidate.
 func (l *Leader) contendLocked(s *slot) {
 	c := s.first()
-	c.grant = nil
+	c.grant, c.waiting = nil, false
 	c.become(StateContending)
 	if c.dismissed {
 		return // it is about to leave

@@ -243,6 +243,7 @@ func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
 		switch {
 		case s == nil:
 		case !trouble:
+			l.waitingLocked(s)
 			l.refuseLocked(s, number)
 		default:
 			if s.err == nil {
@@ -250,6 +251,15 @@ func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
 			}
 			s.err = some.err
 		}
+	}
+}
+
+// waitingLocked tells once that somebody else has the lock that a Run waits for.
+func (l *Leader) waitingLocked(s *slot) {
+	c := s.first()
+	if _, waits := l.contenders[s]; waits && !c.once && !c.waiting {
+		c.waiting = true
+		l.emitLocked(Event{Kind: Waiting, Name: s.name})
 	}
 }
 

@@ -2,31 +2,29 @@ package leader_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/oxygenhub/leader"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// deliverMail stands for a task that goes on until it is told to stop.
-func deliverMail(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
-}
+func deliverMail(context.Context) error { return nil }
 
 // The example of the README. What lies between the two marks is copied from here by TestReadmeSnippet.
 func Example_readme() {
 	// README:
-	lead, err := leader.New(leader.Postgres(os.Getenv("DATABASE_URL")), leader.Options{})
+	opts := leader.Options{Logger: slog.Default()}
+	lead, err := leader.New(leader.Postgres(os.Getenv("DATABASE_URL")), opts)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,20 +32,27 @@ func Example_readme() {
 	defer stop()
 
 	var wg sync.WaitGroup
-	for name, task := range map[string]func(context.Context) error{
-		"invoices.nightly": sendInvoices,
-		"mail.outbox":      deliverMail, // works until its ctx ends
+	for name, work := range map[string]func(context.Context) error{
+		"invoices": sendInvoices, "outbox": deliverMail,
 	} {
 		wg.Go(func() {
-			// Waits for the lock and runs the task while this process holds it. If the lock
-			// is lost, the task's ctx ends, and it runs again here or in another process.
-			err := lead.Run(ctx, name, task)
-			if err != nil && !errors.Is(err, context.Canceled) {
-				log.Printf("%s: %v", name, err)
-			}
+			// Waits for the lock, and runs the function while this process holds it.
+			err := lead.Run(ctx, name, func(ctx context.Context) error {
+				for ctx.Err() == nil { // until the lock is lost, or the program is to stop
+					if err := work(ctx); err != nil {
+						return err
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Minute):
+					}
+				}
+				return nil
+			})
+			log.Printf("%s has ended: %v", name, err)
 		})
 	}
-	wg.Wait() // all tasks have returned, and their locks are free
+	wg.Wait() // all functions have returned, and their locks are free
 	// README end
 }
 

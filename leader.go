@@ -74,6 +74,9 @@ func New(backend Backend, opts Options) (*Leader, error) {
 //   - [Leader.Resign] is called: likewise, and Run returns [ErrResigned].
 //   - the database cannot lock: [ErrUnsupported], with what was found and what to do.
 //
+// Any other trouble with the database, as a wrong password, ends no Run: it is logged, shown by [Leader.Status], and tried
+// again. To fail at the start instead, ask [Leader.Holder] first, with a deadline.
+//
 // When the lock is lost, Run does not return: the task's context is cancelled with a cause that wraps [ErrLost], Run
 // waits for the task to return, and contends again. So a task may be run several times, never twice at once, and should
 // bring its work into a safe state when its context ends: nothing can make it stop. Its lock is never given away while it
@@ -88,8 +91,10 @@ func (l *Leader) Run(ctx context.Context, name string, task func(context.Context
 }
 
 // Try runs task now if the lock of name is free, and returns false, nil at once if it is not: for jobs that some process
-// of the fleet should run at this time. It waits for the first connection until ctx ends; then, as whenever it could not
-// ask, it returns false and an error, so that no job is skipped unseen. If task ran it returns true and what [Leader.Run]
+// of the fleet should run at this time. It excludes those who run it at the same time, and not who comes after the task has
+// returned: where that matters, note in the database what has been done, as examples/cron does. It waits for the first
+// connection until ctx ends; then, as whenever it could not ask, it returns false and an error, so that no job is skipped
+// unseen. If task ran it returns true and what [Leader.Run]
 // would return, but a task whose lock was lost is not run again: the error is then [ErrLost] joined with the task's own.
 func (l *Leader) Try(ctx context.Context, name string, task func(context.Context) error) (ran bool, err error) {
 	return l.run(ctx, name, true, task)
@@ -241,5 +246,8 @@ func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error)
 func (l *Leader) Note(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.notes == nil { // a Leader that New has not made
+		l.notes = make(map[string]struct{})
+	}
 	l.notes[name] = struct{}{}
 }

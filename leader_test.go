@@ -130,6 +130,7 @@ func TestRunReturnsErrUnsupported(t *testing.T) { synctest.Test(t, testRunReturn
 func testRunReturnsErrUnsupported(t *testing.T) {
 	st := newFakeStore()
 	l, b := st.leader(t, Options{})
+	events := l.Watch(t.Context())
 	b.failures, b.dialErr = 1, errors.Join(ErrUnsupported, errors.New("a pooler"))
 	b.dialTime = time.Second
 	var calls []*call
@@ -150,6 +151,7 @@ func testRunReturnsErrUnsupported(t *testing.T) {
 		assert.False(t, c.ran)
 	}
 	require.ErrorIs(t, <-holder, ErrUnsupported)
+	assert.Equal(t, []EventKind{Unsupported}, kinds(events))
 	// The place may be put right meanwhile: a new call asks again.
 	assert.NoError(t, l.Run(t.Context(), "x", func(context.Context) error { return nil }))
 }
@@ -370,4 +372,24 @@ func kinds(events <-chan Event) []EventKind {
 			return kinds
 		}
 	}
+}
+
+// A Leader that New has not made says so, and panics nowhere.
+func TestLeaderNotMadeByNew(t *testing.T) {
+	l := &Leader{}
+	require.EqualError(t, l.Run(t.Context(), "x", obey), errNotMade.Error())
+	_, err := l.Try(t.Context(), "x", obey)
+	require.ErrorIs(t, err, errNotMade)
+	_, err = l.Holder(t.Context(), "x")
+	require.ErrorIs(t, err, errNotMade)
+	l.Note("x")
+	assert.Equal(t, []string{"x"}, l.Tasks())
+	assert.Empty(t, l.Leading())
+	assert.False(t, l.IsLeading("x"))
+	assert.False(t, l.Status().Connected)
+	ctx, cancel := context.WithCancel(t.Context())
+	events := l.Watch(ctx)
+	cancel()
+	<-events
+	require.NoError(t, l.Resign(t.Context()))
 }

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 )
 
 var errDeaf = errors.New("dialing does not end: a hook of the configuration hangs")
@@ -22,6 +24,8 @@ const (
 	hopeless = time.Second
 	// mostDeaf is how many dials that do not heed their context may go on beside the next one.
 	mostDeaf = 3
+	// mostTroubles is how many kinds of trouble are told of before there is a session again.
+	mostTroubles = 8
 )
 
 // state is what the loop knows: all of it is guarded by Leader.mu. The loop is the only one to act on it; callers add to it
@@ -54,12 +58,12 @@ type state struct {
 	workers    int       // goroutines of workers
 	generation uint64    // counts sessions given up: what was granted in an older one is void
 	dial       *dial
-	deaf       int       // dials that were abandoned and still go on
-	unreached  bool      // dialing has failed since there was a session
-	failures   int       // of dialing or of sessions that came to nothing, in a row
-	dialAt     time.Time // not before
-	since      time.Time // of current, or of the lack of it
-	err        error     // why there is no session; or the last error
+	deaf       int                 // dials that were abandoned and still go on
+	troubles   map[string]struct{} // kinds of errors of dialing since there was a session
+	failures   int                 // of dialing or of sessions that came to nothing, in a row
+	dialAt     time.Time           // not before
+	since      time.Time           // of current, or of the lack of it
+	err        error               // why there is no session; or the last error
 	losses     uint64
 
 	checkAt     time.Time // the next proof
@@ -238,7 +242,7 @@ func (l *Leader) connectLocked(now time.Time, due func(time.Time)) {
 		due(d.deadline.Add(hopeless))
 	case d != nil && l.deaf < mostDeaf:
 		l.abandonDialLocked()
-		l.dialFailedLocked(errDeaf, false, now)
+		l.dialFailedLocked(trouble{err: errDeaf, kind: "deaf"}, now)
 	case d != nil || len(l.contenders) == 0 && len(l.asks) == 0:
 	case now.Before(l.dialAt):
 		due(l.dialAt)
@@ -257,7 +261,7 @@ func (l *Leader) dialLocked(now time.Time) {
 	go func() {                                          // ends when open does, at the latest when code of the user that it runs returns
 		defer cancel()
 		s, err := l.backend.open(ctx, opts, l.clock)
-		if !l.dialed(d, s, err, errors.Is(err, ErrUnsupported)) && s != nil { //nolint:contextcheck // a session outlives its dial
+		if !l.dialed(d, s, troubleOf(err)) && s != nil { //nolint:contextcheck // a session outlives its dial
 			s.close()
 		}
 	}()
@@ -271,8 +275,29 @@ func (l *Leader) abandonDialLocked() {
 	l.deaf++
 }
 
+// trouble is why a dial came to nothing. It is made outside mu, as it runs methods of the error, which may be the user's.
+type trouble struct {
+	err   error
+	kind  string // like err's text, but the same at each attempt
+	final bool   // it cannot heal
+	full  bool   // the server has no connection to spare
+}
+
+func troubleOf(err error) trouble {
+	if err == nil {
+		return trouble{}
+	}
+	kind := strings.Map(func(r rune) rune { // ports and addresses differ each time
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, err.Error())
+	return trouble{err: err, kind: kind, final: errors.Is(err, ErrUnsupported), full: tooManyConnections(err)}
+}
+
 // dialed hands the session that d has opened to the loop, if it still waits for it.
-func (l *Leader) dialed(d *dial, s session, err error, final bool) bool {
+func (l *Leader) dialed(d *dial, s session, failed trouble) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.poke()
@@ -283,27 +308,40 @@ func (l *Leader) dialed(d *dial, s session, err error, final bool) bool {
 	l.posted = append(l.posted, func() {
 		l.dial = nil
 		switch {
-		case err == nil:
+		case failed.err == nil:
 			l.connectedLocked(s)
 		case !d.unwanted:
-			l.dialFailedLocked(err, final, time.Now())
+			l.dialFailedLocked(failed, time.Now())
 		}
 	})
 	return true
 }
 
-func (l *Leader) dialFailedLocked(err error, final bool, now time.Time) {
-	if !l.unreached {
-		l.unreached = true
-		l.emitLocked(Event{Kind: Unreachable, Err: err})
+func (l *Leader) dialFailedLocked(t trouble, now time.Time) {
+	if t.final {
+		l.emitLocked(Event{Kind: Unsupported, Err: t.err})
+	} else if !t.full || len(l.retired) == 0 { // our own that is held open may be the one too many
+		l.tellTroubleLocked(t)
 	}
 	l.dialAt = now.Add(backoff(l.failures))
 	l.failures++
-	l.err = err
+	l.err = t.err
 	l.poke()
-	if final {
-		l.failLocked(err)
+	if t.final {
+		l.failLocked(t.err)
 	}
+}
+
+// tellTroubleLocked tells of a kind of trouble the first time that it keeps the session away.
+func (l *Leader) tellTroubleLocked(t trouble) {
+	if _, told := l.troubles[t.kind]; told || len(l.troubles) >= mostTroubles {
+		return
+	}
+	if l.troubles == nil {
+		l.troubles = make(map[string]struct{})
+	}
+	l.troubles[t.kind] = struct{}{}
+	l.emitLocked(Event{Kind: Unreachable, Err: t.err})
 }
 
 // connectedLocked takes up a new session.
@@ -316,7 +354,7 @@ func (l *Leader) connectedLocked(s session) {
 	}
 	w.lease.renew(info.proved)
 	l.workers++
-	l.current, l.since, l.err, l.unreached = w, now, nil, false
+	l.current, l.since, l.err, l.troubles = w, now, nil, nil
 	go w.run(l.post, l.heardLocked, // ends when the loop has called end or kill
 		func(err error) { l.brokenLocked(w, err) },
 		func() { l.workers-- })
@@ -324,7 +362,7 @@ func (l *Leader) connectedLocked(s session) {
 	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
 	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
 	l.nameLocked(info)
-	l.emitLocked(Event{Kind: Connected})
+	l.emitLocked(Event{Kind: Connected, place: l.place, namespace: l.namespace})
 }
 
 // nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.

@@ -39,13 +39,13 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	if w.retire() {
 		w.busy = false
 	}
-	l.generation++
 	l.losses++
 	w.lease.end(reason) // all at once, before any single one
 	l.emitLocked(Event{Kind: Disconnected, Err: reason})
 	for _, s := range l.slots {
 		l.loseSlotLocked(s, reason)
 	}
+	l.generation++ // after what is told of the old one
 	l.fresh, l.heard, l.frees, l.tells = nil, nil, nil, nil
 	l.askAgainLocked()
 	if ended || w.running == 0 {

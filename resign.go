@@ -88,7 +88,7 @@ func (l *Leader) stillRunning(err error, inside bool) error {
 		return fmt.Errorf("leader: resign: the session is still being closed: %w", err)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("leader: resign: %d tasks are still running: %s: %w", len(names), strings.Join(names, ", "), err)
+	return fmt.Errorf("leader: resign: tasks still running: %s: %w", strings.Join(names, ", "), err)
 }
 
 func (l *Leader) runningNames(inside bool) (names []string) {

@@ -86,7 +86,7 @@ func testResignIsBoundedByItsContext(t *testing.T) {
 	err := l.Resign(ctx)
 	assert.Equal(t, 2*time.Second, time.Since(began))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.EqualError(t, err, `leader: resign: 2 tasks are still running: "a", "b": context deadline exceeded`)
+	require.EqualError(t, err, `leader: resign: tasks still running: "a", "b": context deadline exceeded`)
 	proofs := b.count(kindProve)
 	time.Sleep(time.Hour)
 	assert.Equal(t, 2, st.held(), "their locks stay held")
@@ -232,7 +232,7 @@ func testResignFromInsideIsBounded(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		bound(l, st, func(ctx context.Context) {
-			assert.ErrorContains(t, l.Resign(ctx), `1 tasks are still running: "stuck": `, name)
+			assert.ErrorContains(t, l.Resign(ctx), `tasks still running: "stuck": `, name)
 		})
 		assert.Equal(t, 2*time.Second, time.Since(began), name)
 		close(stuck.hold)

@@ -155,9 +155,9 @@ func (l *Leader) Holder(ctx context.Context, name string) (Holder, error) {
 	}
 	a := &ask{name: name, reply: make(chan answer, 1)}
 	l.mu.Lock()
-	if l.resigned {
+	if err := l.openLocked(); err != nil {
 		l.mu.Unlock()
-		return Holder{}, ErrResigned
+		return Holder{}, err
 	}
 	l.asks = append(l.asks, a)
 	l.startLoopLocked() //nolint:contextcheck // the loop outlives the call

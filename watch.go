@@ -14,10 +14,15 @@ type EventKind string
 const (
 	// Connected means that a session was opened.
 	Connected EventKind = "connected"
-	// Unreachable means that opening a session failed, for the first time since there was none. It is tried again.
+	// Unreachable means that opening a session failed, for the first time in this way since there was none. It is tried
+	// again.
 	Unreachable EventKind = "unreachable"
+	// Unsupported means that opening a session failed for good: all who wait get the error.
+	Unsupported EventKind = "unsupported"
 	// Disconnected means that the session is over: lost, because of Err, or closed for want of work.
 	Disconnected EventKind = "disconnected"
+	// Waiting means that another process has the lock of Name: this one stands by.
+	Waiting EventKind = "waiting"
 	// Gained means that the task of Name starts.
 	Gained EventKind = "gained"
 	// Stopping means that the task was told to stop, by its caller or by Resign.
@@ -43,8 +48,10 @@ type Event struct {
 	Time       time.Time
 	Kind       EventKind
 	Name       string // of the task; "" for what concerns the session
-	Generation uint64 // of the session; see Status
-	Err        error  // why, where something went wrong
+	Generation uint64 // of the session that the event belongs to; see Status
+	Err        error  // why, where something went wrong. Encode its text: most errors are {} in JSON
+
+	place, namespace string // of a session opened, for the log
 }
 
 // backlog is how many events are kept for a reader of Watch who does not read.
@@ -115,8 +122,9 @@ func (l *Leader) emitLocked(e Event) {
 	}
 }
 
-// Watch returns a channel of the transitions from now on, in order. It is closed when ctx ends, and after Resign. A reader
-// who does not keep up delays nobody and loses the oldest of more than 1,024 events, seen as a gap in Event.Seq.
+// Watch returns a channel of the transitions from now on, in order. It is closed when ctx ends, and after Resign. To see the
+// end of the Runs, give it a ctx that outlives theirs. A reader who does not keep up delays nobody and loses the oldest of
+// more than 1,024 events, seen as a gap in Event.Seq.
 func (l *Leader) Watch(ctx context.Context) <-chan Event {
 	w := &watcher{events: make(chan Event, backlog)}
 	l.mu.Lock()
@@ -163,6 +171,9 @@ func (e Event) log(log *slog.Logger) {
 	if e.Name != "" {
 		attrs = append(attrs, slog.String("name", e.Name))
 	}
+	if e.Kind == Connected {
+		attrs = append(attrs, slog.String("place", e.place), slog.String("namespace", e.namespace))
+	}
 	level := slog.LevelInfo
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("err", e.Err))
@@ -180,7 +191,9 @@ func (e Event) log(log *slog.Logger) {
 var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant that Go cannot express
 	Connected:    "session opened",
 	Unreachable:  "session not opened, trying on",
+	Unsupported:  "session not opened, giving up",
 	Disconnected: "session over",
+	Waiting:      "standing by, another process leads",
 	Gained:       "leadership gained",
 	Stopping:     "task told to stop",
 	Lost:         "leadership lost",

@@ -7,12 +7,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -50,8 +52,8 @@ func testWatchTellsInOrder(t *testing.T) {
 	assert.Equal(t, []string{
 		"connected  0 <nil>",
 		"gained x 0 <nil>",
-		"disconnected  1 fake: terminated by the server",
-		"lost x 1 fake: terminated by the server",
+		"disconnected  0 fake: terminated by the server",
+		"lost x 0 fake: terminated by the server",
 		"connected  1 <nil>",
 		"gained x 1 <nil>",
 		"stopping x 1 leader: resigned",
@@ -173,11 +175,11 @@ func testLoopLogs(t *testing.T) {
 	<-c.done
 	assert.Equal(t, []string{
 		`level=WARN msg="session not opened, trying on" node=n generation=0 err="fake: connection refused"`,
-		`level=INFO msg="session opened" node=n generation=0`,
+		`level=INFO msg="session opened" node=n generation=0 place=memory namespace=test`,
 		`level=INFO msg="leadership gained" node=n generation=0 name=x`,
-		`level=WARN msg="session over" node=n generation=1 err="fake: terminated by the server"`,
-		`level=INFO msg="leadership lost" node=n generation=1 name=x err="fake: terminated by the server"`,
-		`level=INFO msg="session opened" node=n generation=1`,
+		`level=WARN msg="session over" node=n generation=0 err="fake: terminated by the server"`,
+		`level=INFO msg="leadership lost" node=n generation=0 name=x err="fake: terminated by the server"`,
+		`level=INFO msg="session opened" node=n generation=1 place=memory namespace=test`,
 		`level=INFO msg="leadership gained" node=n generation=1 name=x`,
 		`level=INFO msg="task told to stop" node=n generation=1 name=x err="leader: resigned"`,
 		`level=INFO msg="leadership released" node=n generation=1 name=x`,
@@ -185,12 +187,89 @@ func testLoopLogs(t *testing.T) {
 	}, out.lines(), "once for each change of state, and all written before Resign returns")
 }
 
+// An outage is told once for each kind of trouble, however the errors differ in numbers, and anew after it.
+func TestWatchTroubles(t *testing.T) { synctest.Test(t, testWatchTroubles) }
+
+func testWatchTroubles(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	fail := func(port int, text string) {
+		st.set(func() { b.failures, b.dialErr = 1<<30, fmt.Errorf("127.0.0.1:%d: %s", port, text) })
+		time.Sleep(time.Minute)
+	}
+	events := l.Watch(t.Context())
+	goRun(t.Context(), l, "x", obey)
+	for port := range 5 {
+		fail(port, "connection refused")
+		fail(port, "password authentication failed")
+	}
+	for i := range 2 * mostTroubles {
+		fail(1, strings.Repeat("x", 1+i))
+	}
+	assert.Equal(t, slices.Repeat([]EventKind{Unreachable}, mostTroubles), kinds(events))
+	st.set(func() { b.failures = 0 })
+	time.Sleep(time.Minute)
+	fail(1, "connection refused")
+	b.session().terminate()
+	time.Sleep(time.Minute)
+	assert.Equal(t, []EventKind{Connected, Gained, Disconnected, Lost, Unreachable}, kinds(events))
+	require.ErrorContains(t, l.Status().Err, "connection refused")
+}
+
+// Too many connections, one of which is our own that is held open for a task, is no news.
+func TestWatchFullServerWhileRetiring(t *testing.T) {
+	synctest.Test(t, testWatchFullServerWhileRetiring)
+}
+
+func testWatchFullServerWhileRetiring(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	j := &job{drain: 3 * time.Second}
+	goRun(t.Context(), l, "x", j.task)
+	goRun(t.Context(), l, "y", obey)
+	synctest.Wait()
+	events := l.Watch(t.Context())
+	st.set(func() { b.failures, b.dialErr = 1<<30, fmt.Errorf("connect: %w", &pgconn.PgError{Code: "53300"}) })
+	b.session().cut(true, true)
+	time.Sleep(l.opts.Lease + time.Second)
+	require.Equal(t, 1, l.Status().Retired)
+	require.ErrorContains(t, l.Status().Err, "53300")
+	assert.Equal(t, []EventKind{Disconnected, Lost, Lost}, kinds(events))
+	time.Sleep(time.Minute)
+	assert.Equal(t, []EventKind{Unreachable}, kinds(events), "the task has returned, and it is full all the same")
+	st.set(func() { b.failures = 0 })
+}
+
+// A standby tells once that it waits, and again after it has led.
+func TestWatchStandby(t *testing.T) { synctest.Test(t, testWatchStandby) }
+
+func testWatchStandby(t *testing.T) {
+	st := newFakeStore()
+	a, ab := st.leader(t, Options{})
+	b, _ := st.leader(t, Options{})
+	goRun(t.Context(), a, "x", obey)
+	synctest.Wait()
+	events := b.Watch(t.Context())
+	goRun(t.Context(), b, "x", obey)
+	goRun(t.Context(), b, "x", obey)
+	time.Sleep(time.Hour)
+	ran, err := b.Try(t.Context(), "x", obey)
+	require.NoError(t, err)
+	assert.False(t, ran)
+	assert.Equal(t, []EventKind{Connected, Waiting}, kinds(events))
+	st.set(func() { ab.failures = 1 << 30 })
+	ab.session().terminate()
+	time.Sleep(time.Hour)
+	st.set(func() { ab.failures = 0 })
+	assert.Equal(t, []EventKind{Gained}, kinds(events))
+}
+
 // A drop of the log is told, and every kind of event has a text.
 func TestEventLog(t *testing.T) {
 	for _, kind := range []EventKind{
-		Connected, Unreachable, Disconnected, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold,
+		Connected, Unreachable, Unsupported, Disconnected, Waiting, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold,
 	} {
 		assert.NotEmpty(t, messages[kind], kind)
 	}
-	assert.Len(t, messages, 11)
+	assert.Len(t, messages, 13)
 }
