@@ -40,6 +40,7 @@ type Leader struct {
 	hub    hub
 	logs   *watcher      // of the loop that runs, if there is a Logger
 	logged chan struct{} // closed when all that logs got has been written
+	logSeq uint64        // of the last event that logs got
 }
 
 // New returns a Leader whose locks live where backend says. It validates backend and opts, with an error that names the

@@ -117,7 +117,6 @@ func (l *Leader) startLoopLocked() {
 	if l.running == nil {
 		l.running = make(chan struct{})
 		l.idleAt = time.Time{}
-		l.startLogLocked()
 		go l.loop(l.running)
 	}
 	l.poke()

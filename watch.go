@@ -114,8 +114,9 @@ func (h *hub) close() {
 func (l *Leader) emitLocked(e Event) {
 	l.hub.seq++
 	e.Seq, e.Time, e.Generation = l.hub.seq, time.Now(), l.generation
-	if l.logs != nil && !l.logs.closed {
+	if l.logsLocked() {
 		l.logs.send(e)
+		l.logSeq = e.Seq
 	}
 	for w := range l.hub.watchers {
 		w.send(e)
@@ -139,30 +140,37 @@ func (l *Leader) Watch(ctx context.Context) <-chan Event {
 	return w.events
 }
 
-// startLogLocked starts the goroutine that writes the log, if there is a Logger: its handler is code of the user and may block.
-// It ends when it has written what was emitted until the loop ended.
-func (l *Leader) startLogLocked() {
-	if l.opts.Logger == nil {
-		return
+// logsLocked reports whether there is a log to write. Its goroutine starts with the first event of a loop and ends when it
+// has written what was emitted until the loop ended: the handler is code of the user and may block. Then the next loop
+// starts no other one beside it, and what it does not write is counted.
+func (l *Leader) logsLocked() bool {
+	switch {
+	case l.opts.Logger == nil:
+		return false
+	case l.logs != nil && !l.logs.closed:
+		return true
+	case l.logged != nil:
+		select {
+		case <-l.logged:
+		default:
+			return false
+		}
 	}
-	w := &watcher{events: make(chan Event, backlog)}
-	before, logged := l.logged, make(chan struct{})
+	w, logged := &watcher{events: make(chan Event, backlog)}, make(chan struct{})
 	l.logs, l.logged = w, logged
+	seq := l.logSeq
 	go func() {
 		defer close(logged)
-		if before != nil {
-			<-before // lines stay in order
-		}
-		var seq uint64
 		log := l.opts.Logger.With(slog.String("node", l.opts.Node))
 		for e := range w.events {
-			if seq != 0 && e.Seq != seq+1 {
+			if e.Seq != seq+1 {
 				log.WarnContext(context.Background(), "log events dropped", slog.Uint64("count", e.Seq-seq-1))
 			}
 			seq = e.Seq
 			e.log(log)
 		}
 	}()
+	return true
 }
 
 // log writes e: what is retried as a warning, the rest as information.

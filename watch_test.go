@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -133,6 +134,37 @@ func testLoopLoggerThatBlocks(t *testing.T) {
 	assert.Equal(t, time.Second, time.Since(began))
 	assert.True(t, c.returned())
 	close(block)
+}
+
+// A handler that blocks costs one goroutine, however often the loop ends and starts meanwhile.
+func TestLoopLoggerThatBlocksOverRestarts(t *testing.T) {
+	synctest.Test(t, testLoopLoggerThatBlocksOverRestarts)
+}
+
+func testLoopLoggerThatBlocksOverRestarts(t *testing.T) {
+	st := newFakeStore()
+	block := make(chan struct{})
+	var out buffer
+	l, _ := st.leader(t, Options{Logger: slog.New(&handler{slog.NewTextHandler(&out, nil), block})})
+	once := func() {
+		require.NoError(t, l.Run(t.Context(), "x", func(context.Context) error { return nil }))
+		time.Sleep(time.Minute)
+	}
+	once()
+	for range 20 {
+		once()
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	assert.Equal(t, 1, bytes.Count(stacks, []byte("logsLocked.func1(")))
+	close(block)
+	synctest.Wait()
+	assert.Len(t, out.lines(), 4, "of the first loop")
+	once()
+	lines := out.lines()
+	require.Len(t, lines, 9)
+	assert.Contains(t, lines[4], `"log events dropped" node=`)
+	assert.Contains(t, lines[4], fmt.Sprintf("count=%d", 20*4))
 }
 
 // buffer is a bytes.Buffer for several goroutines.
