@@ -319,10 +319,14 @@ func (s *pgSession) close() {
 		_ = s.conn.Close(ctx)
 		cancel()
 	}
-	s.kill()
-	select {
-	case <-s.conn.PgConn().CleanupDone(): // of the driver, for what it had to close itself
-	case <-time.After(byeTimeout):
+	patience := time.NewTimer(byeTimeout)
+	defer patience.Stop()
+	for _, done := range []<-chan struct{}{s.wire.end(), s.conn.PgConn().CleanupDone()} {
+		select {
+		case <-done:
+		case <-patience.C: // code of the user hangs
+			return
+		}
 	}
 }
 

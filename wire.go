@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,6 +36,8 @@ type wire struct {
 	sentAt  atomic.Pointer[reading]
 	failure atomic.Pointer[error] // the first one: later ones may look like another
 	adopted atomic.Bool
+	ending  sync.Once
+	ended   chan struct{} // of ending
 }
 
 func (w *wire) Write(b []byte) (int, error) {
@@ -80,10 +83,18 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// end closes the connection, whoever uses it.
-func (w *wire) end() {
+// end closes the connection, whoever uses it, and returns what tells that it is closed. It does not wait for that: under a
+// configured DialFunc it is code of the user, and TLS says goodbye for up to 5 s.
+func (w *wire) end() (ended <-chan struct{}) {
 	closed := net.ErrClosed
 	w.failure.CompareAndSwap(nil, &closed)
-	_ = w.Conn.SetDeadline(time.Unix(1, 0))
-	_ = w.Conn.Close()
+	w.ending.Do(func() {
+		w.ended = make(chan struct{})
+		go func() { // ends with Close; close of the session waits for it
+			defer close(w.ended)
+			_ = w.Conn.SetDeadline(time.Unix(1, 0))
+			_ = w.Conn.Close()
+		}()
+	})
+	return w.ended
 }

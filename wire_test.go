@@ -32,6 +32,6 @@ func TestWireKeepsTheDriverFromSayingGoodbye(t *testing.T) {
 	require.ErrorIs(t, err, errGoodbye)
 	require.NoError(t, w.Close())
 	require.NoError(t, client.SetDeadline(time.Time{}), "still open")
-	w.end()
+	<-w.end()
 	require.Error(t, client.SetDeadline(time.Time{}), "closed")
 }
