@@ -251,13 +251,13 @@ func (s *pgSession) setUp(ctx context.Context) error {
 	for _, setting := range s.settings(version) {
 		names, values = append(names, setting[0]), append(values, setting[1])
 	}
-	if _, err := s.conn.Exec(ctx, sqlSet, names, values); err != nil {
+	if err := s.set(ctx, names, values); err != nil {
 		return err
 	}
 	if version >= 140000 {
 		// Some platforms refuse it: the server then notices a dead client between two statements only.
 		check := strconv.FormatInt(s.opts.Check.Milliseconds(), 10)
-		if _, err := s.conn.Exec(ctx, sqlSet, []string{"client_connection_check_interval"}, []string{check}); s.conn.IsClosed() {
+		if err := s.set(ctx, []string{"client_connection_check_interval"}, []string{check}); s.conn.IsClosed() {
 			return err
 		}
 	}

@@ -541,14 +541,15 @@ func TestPostgresOneLockLost(t *testing.T) {
 	assert.Equal(t, pid, a.Status().SessionPID, "in the same session")
 	assert.Zero(t, proxy.Count('X'))
 
-	// And all at once, by whoever says DISCARD ALL on it.
+	// And all at once: then the session is not trusted any more.
 	execOn(t, a, "SELECT pg_catalog.pg_advisory_unlock_all()")
 	for _, name := range []string{"y", "z"} {
 		poll(t, soon, name+" is told", func() bool { return !r.of(name, "a")[0].told.IsZero() })
+		assert.ErrorIs(t, r.of(name, "a")[0].cause, errLockGone)
 		poll(t, soon, name+" is led again", func() bool { return len(r.running(name)) == 1 })
 	}
 	assert.LessOrEqual(t, r.overlap(), faultCheck+slack)
-	assert.Equal(t, pid, a.Status().SessionPID)
+	poll(t, soon, "another session", func() bool { s := a.Status(); return s.Connected && s.SessionPID != pid })
 }
 
 // TestPostgresStuckTask is C25: a task that heeds nothing.

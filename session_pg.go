@@ -60,6 +60,8 @@ type pgSession struct {
 	connected atomic.Bool // the driver may not dial any more
 
 	channel string
+	names   []string           // of the settings that were made
+	values  []string           // of them, as the server writes them
 	held    map[int64]struct{} // the keys that we believe to hold
 	gone    []int64            // those that were found to be lost, and that no proof has told of
 	batch   int                // keys per statement: halved when one fails

@@ -15,46 +15,91 @@ import (
 const dearCount, mostCount = 5 * time.Millisecond, 30 * time.Second
 
 const (
-	sqlAlive = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'), `
+	sqlAlive = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('transaction_read_only'),
+		ARRAY(SELECT pg_catalog.current_setting(n) FROM pg_catalog.unnest($1::pg_catalog.text[]) AS n),
+		ARRAY(SELECT pg_catalog.pg_listening_channels()), `
 	sqlTook  = `, extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())::pg_catalog.float8`
 	sqlProve = sqlAlive + `(SELECT pg_catalog.count(*)` + sqlOurs + `)` + sqlTook
 	sqlCheap = sqlAlive + `-1::pg_catalog.int8` + sqlTook
 	sqlHeld  = `SELECT ` + sqlKey + sqlOurs
 )
 
-// prove asks the server for our own process and counts our locks. Counting reads the lock table of the whole cluster: where that
-// is large, it is done so often that it takes at most a part in 400 of the time.
+// set makes settings, and remembers what the server made of them, for the proofs to compare.
+func (s *pgSession) set(ctx context.Context, names, values []string) error {
+	rows, err := s.conn.Query(ctx, sqlSet, names, values)
+	if err != nil {
+		return err
+	}
+	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	s.names, s.values = append(s.names, names...), append(s.values, made...)
+	return nil
+}
+
+// prove asks the server for our own process and its settings, and counts our locks. Counting reads the lock table of the whole
+// cluster: where that is large, it is done so often that it takes at most a part in 400 of the time.
 func (s *pgSession) prove() (lost []int64, err error) {
 	sql, counting := sqlProve, true
 	if s.dear > dearCount && time.Since(s.counted) < min(400*s.dear, mostCount) {
 		sql, counting = sqlCheap, false
 	}
-	var pid uint32
-	var recovery bool
-	var readOnly string
-	var n int
-	var took float64 // the server's time: that of a slow network says nothing about the lock table
-	if err := s.conn.QueryRow(context.Background(), sql).Scan(&pid, &recovery, &readOnly, &n, &took); err != nil {
+	var now vitals
+	if err := s.conn.QueryRow(context.Background(), sql, s.names).Scan(&now.pid, &now.recovery, &now.readOnly, &now.values, &now.channels, &now.locks, &now.took); err != nil {
 		return nil, s.orOver(err)
 	}
-	switch {
-	case pid != s.info.pid:
-		return nil, &sessionError{err: fmt.Errorf("server process %d answered instead of %d: there is a pooler in between that is not in session mode", pid, s.info.pid)}
-	case recovery || readOnly != "off":
-		return nil, &sessionError{err: unusable(recovery)}
+	if err := s.changed(now); err != nil {
+		return nil, &sessionError{err: err}
 	}
 	lost, s.gone = s.gone, nil
 	if !counting {
 		return lost, nil
 	}
 	s.counted = time.Now()
-	cost := time.Duration(took * float64(time.Second))
+	cost := time.Duration(now.took * float64(time.Second))
 	s.dear, s.took = min(cost, s.took), cost
-	if n != len(s.held) {
-		missing, err := s.reconcile()
-		return append(lost, missing...), err
+	believed := len(s.held)
+	if now.locks == believed {
+		return lost, nil
 	}
-	return lost, nil
+	missing, err := s.reconcile()
+	if err == nil && len(missing) > 0 && len(s.held) == 0 {
+		// Whoever takes every lock may have done more to the session.
+		err = &sessionError{err: fmt.Errorf("%w: none of %d, as after DISCARD ALL or pg_advisory_unlock_all on it", errLockGone, believed)}
+	}
+	return append(lost, missing...), err
+}
+
+// vitals is what a proof asks.
+type vitals struct {
+	pid      uint32
+	recovery bool
+	readOnly string
+	values   []string // of the settings that we made
+	channels []string // that the session listens to
+	locks    int
+	took     float64 // the server's time: that of a slow network says nothing about the lock table
+}
+
+// changed tells why the session is not any more what it was when it was set up. One that has lost its settings is given up also
+// if it has all its locks: nothing would free them when this host dies.
+func (s *pgSession) changed(now vitals) error {
+	switch {
+	case now.pid != s.info.pid:
+		return fmt.Errorf("server process %d answered instead of %d: there is a pooler in between that is not in session mode", now.pid, s.info.pid)
+	case now.recovery || now.readOnly != "off":
+		return unusable(now.recovery)
+	}
+	for i, name := range s.names {
+		if i >= len(now.values) || now.values[i] != s.values[i] {
+			return fmt.Errorf("the setting %s of the session is not %q any more, as after DISCARD ALL, RESET ALL or SET on it", name, s.values[i])
+		}
+	}
+	if !slices.Contains(now.channels, s.channel) {
+		return fmt.Errorf("the session does not listen to %s any more, as after DISCARD ALL or UNLISTEN on it", s.channel)
+	}
+	return nil
 }
 
 // reconcile compares the locks that we hold with those that we believe to hold. It forgets and returns those that are
