@@ -164,7 +164,14 @@ func postgresPlace(dsn string) *sessionPlace {
 		},
 		end: func(t *testing.T, s session) {
 			t.Helper()
-			pgtest.Exec(t, dsn, "SELECT pg_terminate_backend($1, 5000)", s.about().pid)
+			admin, pid := pgtest.Connect(t, dsn), s.about().pid
+			_, err := admin.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid) // 13 has no second argument, to wait
+			require.NoError(t, err)
+			poll(t, 5*time.Second, "the server process is gone", func() bool {
+				var n int
+				err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n)
+				return err == nil && n == 0
+			})
 		},
 	}
 }
