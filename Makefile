@@ -1,12 +1,16 @@
 # Only Go and a POSIX shell are needed. CONTRIBUTING.md says what `make test` looks for besides.
 
-.PHONY: check test lint bench soak
+.PHONY: check test test-versions lint bench soak
 
 # Everything that a change must pass.
 check: lint test
 
 test:
 	@sh .ci/test
+
+# The root module and integration/ against PostgreSQL 13 to 18: a few, as in `make test-versions VERSIONS='13 18'`.
+test-versions:
+	@sh .ci/versions $(VERSIONS)
 
 lint:
 	@sh .ci/lint

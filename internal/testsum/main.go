@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 
 // Command testsum reads the output of go test -json and prints what a person wants of it: the output of tests that
-// failed, and each package's closing line. It appends skipped tests to a file, so that make test can say at its end
-// what did not run, and CI can fail for it. It fails if a test failed or none ran.
+// failed, and each package's closing line. It appends skipped tests to one file and failed ones to another, so that make
+// test can say at its end what did not run and what failed, and CI can fail for it. It fails if a test failed or none ran.
 //
-//	go test -json ./... | testsum -skips FILE [-allow FILE] [-label WORD]
+//	go test -json ./... | testsum [-skips FILE] [-failures FILE] [-allow FILE] [-label WORD]
 //
 // A line of the allow file is the name of a test that may be skipped, or name@label for runs with that label only.
 package main
@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -29,24 +30,26 @@ type summary struct {
 	allowed map[string]bool
 	label   string
 
-	pending map[string]*strings.Builder // output of tests that have not ended, by package and name
-	skips   []string                    // reason, tab, name
-	counts  map[string]int              // tests by the action that ended them
-	failed  bool
+	pending  map[string]*strings.Builder // output of tests that have not ended, by package and name
+	skips    []string                    // reason, tab, name
+	failures []string                    // names
+	counts   map[string]int              // tests by the action that ended them
+	failed   bool
 }
 
 func main() {
 	skips := flag.String("skips", "", "append skipped tests to this file")
+	failures := flag.String("failures", "", "append the names of failed tests to this file")
 	allow := flag.String("allow", "", "names of tests that may be skipped")
 	label := flag.String("label", "", "what this run is")
 	flag.Parse()
-	if err := run(*skips, *allow, *label); err != nil {
+	if err := run(*skips, *failures, *allow, *label); err != nil {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 		os.Exit(1)
 	}
 }
 
-func run(skips, allow, label string) error {
+func run(skips, failures, allow, label string) error {
 	allowed, err := readAllowed(allow)
 	if err != nil {
 		return err
@@ -60,10 +63,8 @@ func run(skips, allow, label string) error {
 	if err := s.read(os.Stdin); err != nil {
 		return err
 	}
-	if err := appendLines(skips, s.skips); err != nil {
-		return err
-	}
-	return s.close()
+	err = s.close()
+	return errors.Join(appendLines(skips, s.skips), appendLines(failures, s.failures), err)
 }
 
 func readAllowed(file string) (map[string]bool, error) {
@@ -151,6 +152,7 @@ func (s *summary) ended(e event, key string) {
 	switch {
 	case e.Action == "fail":
 		fmt.Print(output)
+		s.failures = append(s.failures, e.Test)
 	case e.Action == "skip" && !s.allowed[e.Test] && !s.allowed[e.Test+"@"+s.label]:
 		s.skips = append(s.skips, reason(output)+"\t"+e.Test)
 	}
@@ -178,8 +180,15 @@ func (s *summary) close() error {
 	for key, b := range s.pending {
 		if s.failed {
 			fmt.Printf("did not end: %s\n%s", key, b)
+			_, test, _ := strings.Cut(key, " ")
+			s.failures = append(s.failures, test+" (did not end)")
 		}
 	}
+	// A test with subtests fails with one of them, which says more.
+	all := slices.Clone(s.failures)
+	s.failures = slices.DeleteFunc(s.failures, func(test string) bool {
+		return slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, test+"/") })
+	})
 	fmt.Printf("%d passed, %d failed, %d skipped\n", s.counts["pass"], s.counts["fail"], s.counts["skip"])
 	switch {
 	case s.failed:

@@ -57,3 +57,18 @@ func TestFailureOfATestAPackageOrABuildIsOne(t *testing.T) {
 		t.Error("no failure: no test")
 	}
 }
+
+func TestFailuresAreNamedByTheirInnermostTest(t *testing.T) {
+	s, err := summarize(t,
+		event{Action: "pass", Test: "TestA/one"},
+		event{Action: "fail", Test: "TestA/two"},
+		event{Action: "fail", Test: "TestA"},
+		event{Action: "fail", Test: "TestAB"},
+		event{Action: "output", Test: "TestC", Output: "=== RUN   TestC\n"},
+		event{Action: "fail"},
+	)
+	want := []string{"TestA/two", "TestAB", "TestC (did not end)"}
+	if err == nil || !slices.Equal(s.failures, want) {
+		t.Errorf("failures %q, %v; want %q", s.failures, err, want)
+	}
+}
