@@ -216,6 +216,7 @@ func (s *pgSession) settings(version int) [][2]string {
 		{"lock_timeout", "200"},
 		{"idle_in_transaction_session_timeout", ms(timeout)},
 		{"synchronous_commit", "off"},
+		{"jit", "off"}, // where a role has it for all statements, each of ours took 0.1 s and more to compile
 		{"tcp_keepalives_idle", strconv.FormatInt(idle, 10)},
 		{"tcp_keepalives_interval", strconv.FormatInt(interval, 10)},
 		{"tcp_keepalives_count", strconv.FormatInt(count, 10)},
