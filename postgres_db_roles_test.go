@@ -5,6 +5,8 @@ package leader_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,8 @@ import (
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
-// dbEvil is a schema whose functions and operators lie. The locking ones say yes and lock nothing.
+// dbEvil is a schema whose functions, operators, views and types lie. The locking functions say yes and lock nothing. (A cast
+// is in no schema: only the owner of the server's own types can make one that we could meet.)
 const dbEvil = `CREATE SCHEMA evil;
 	CREATE FUNCTION evil.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
 	CREATE FUNCTION evil.pg_advisory_unlock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
@@ -31,46 +34,146 @@ const dbEvil = `CREATE SCHEMA evil;
 	CREATE FUNCTION evil.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS 'SELECT $2';
 	CREATE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE sql AS 'SELECT ''on''::text';
 	CREATE FUNCTION evil.current_database() RETURNS name LANGUAGE sql AS 'SELECT ''evil''::name';
+	CREATE FUNCTION evil.current_schema() RETURNS name LANGUAGE sql AS 'SELECT ''evil''::name';
+	CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''infinity''::timestamptz';
+	CREATE FUNCTION evil.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''-infinity''::timestamptz';
 	CREATE AGGREGATE evil.count(*) (SFUNC = int8inc, STYPE = bigint, INITCOND = 7);
 	CREATE FUNCTION evil.no(int, int) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+	CREATE FUNCTION evil.no(smallint, int) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+	CREATE FUNCTION evil.no(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+	CREATE FUNCTION evil.no(oid, oid) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+	CREATE FUNCTION evil.no(name, name) RETURNS boolean LANGUAGE sql AS 'SELECT false';
 	CREATE FUNCTION evil.no(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+	CREATE FUNCTION evil.six(bigint, int) RETURNS bigint LANGUAGE sql AS 'SELECT 6::bigint';
+	CREATE FUNCTION evil.six(bigint, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 6::bigint';
+	CREATE FUNCTION evil.six(timestamptz, timestamptz) RETURNS interval LANGUAGE sql AS 'SELECT ''6 years''::interval';
+	CREATE FUNCTION evil.six(numeric, numeric) RETURNS numeric LANGUAGE sql AS 'SELECT 6::numeric';
+	CREATE FUNCTION evil.six(float8, float8) RETURNS float8 LANGUAGE sql AS 'SELECT 6::float8';
 	CREATE OPERATOR evil.= (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.no);
+	CREATE OPERATOR evil.= (LEFTARG = smallint, RIGHTARG = int, FUNCTION = evil.no);
+	CREATE OPERATOR evil.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.no);
+	CREATE OPERATOR evil.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = evil.no);
+	CREATE OPERATOR evil.= (LEFTARG = name, RIGHTARG = name, FUNCTION = evil.no);
 	CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.no);
+	CREATE OPERATOR evil.<< (LEFTARG = bigint, RIGHTARG = int, FUNCTION = evil.six);
+	CREATE OPERATOR evil.| (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.six);
+	CREATE OPERATOR evil.- (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = evil.six);
+	CREATE OPERATOR evil.* (LEFTARG = numeric, RIGHTARG = numeric, FUNCTION = evil.six);
+	CREATE OPERATOR evil.* (LEFTARG = float8, RIGHTARG = float8, FUNCTION = evil.six);
 	CREATE VIEW evil.pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false;
 	CREATE VIEW evil.pg_stat_activity AS SELECT * FROM pg_catalog.pg_stat_activity WHERE false;
-	CREATE DOMAIN evil.int8 AS text; CREATE DOMAIN evil.text AS int; CREATE DOMAIN evil.int4 AS text;
+	CREATE VIEW evil.pg_database AS SELECT * FROM pg_catalog.pg_database WHERE false;
+	CREATE DOMAIN evil.int8 AS text; CREATE DOMAIN evil.text AS int; CREATE DOMAIN evil.int4 AS text; CREATE DOMAIN evil.float8 AS text;
 	GRANT USAGE ON SCHEMA evil TO PUBLIC; GRANT SELECT ON ALL TABLES IN SCHEMA evil TO PUBLIC`
 
-// TestPostgresRoleSettingsDoNotReachTheSession: what is set for a role for other reasons must neither end the session
-// nor fool it (electric-sql/electric#2685, prisma/orm#8038 and others).
-func TestPostgresRoleSettingsDoNotReachTheSession(t *testing.T) {
+// dbSettings are settings that a role or a database may have for other reasons; those of one row belong together. The times
+// are shorter than the silence between two statements of a leader in testSettings.
+func dbSettings(major int) [][]string {
+	parallel := []string{
+		"parallel_setup_cost=0", "parallel_tuple_cost=0", "min_parallel_table_scan_size=0", "min_parallel_index_scan_size=0",
+		"max_parallel_workers_per_gather=4", "force_parallel_mode=on",
+	}
+	if major >= 16 {
+		parallel[5] = "debug_parallel_query=on"
+	}
+	rows := [][]string{
+		{"statement_timeout='200ms'"},
+		{"lock_timeout='100ms'"},
+		{"idle_in_transaction_session_timeout='300ms'"},
+		{"search_path=''"},
+		{"search_path=evil,pg_catalog,public"},
+		{"TimeZone='Asia/Kathmandu'"},
+		{"client_encoding='LATIN1'"},
+		{"client_encoding='EUC_JP'", "lc_messages='C'"},
+		{"synchronous_commit=remote_apply"},
+		{"default_transaction_isolation='serializable'"},
+		{"default_transaction_isolation='serializable'", "default_transaction_deferrable=on"},
+		{"default_transaction_isolation='repeatable read'"},
+		{"DateStyle='German, DMY'", "IntervalStyle='sql_standard'"},
+		{"standard_conforming_strings=off", "backslash_quote=off", "escape_string_warning=on", "quote_all_identifiers=on"},
+		{"bytea_output='escape'", "extra_float_digits=-15", "array_nulls=off", "transform_null_equals=on"},
+		{"tcp_user_timeout='300ms'"},
+		{"tcp_keepalives_idle=1", "tcp_keepalives_interval=1", "tcp_keepalives_count=1"},
+		{"session_replication_role=replica"},
+		{"row_security=off"},
+		parallel,
+		{
+			"enable_seqscan=off", "enable_indexscan=off", "enable_bitmapscan=off", "enable_hashjoin=off", "enable_mergejoin=off",
+			"enable_nestloop=off", "enable_hashagg=off", "enable_sort=off", "enable_material=off",
+			"plan_cache_mode=force_generic_plan", "from_collapse_limit=1", "work_mem='64kB'",
+		},
+		{
+			"log_statement='all'", "log_duration=on", "log_min_duration_statement=0", "log_lock_waits=on", "log_error_verbosity=verbose",
+			"log_min_messages=debug1", "debug_print_plan=on", "deadlock_timeout='1ms'",
+		},
+		{"client_min_messages=debug5"},
+		{"exit_on_error=on"},
+		{"track_activities=off", "track_counts=off"},
+	}
+	if major >= 14 {
+		rows = append([][]string{{"idle_session_timeout='300ms'"}}, append(rows, []string{"client_connection_check_interval='1ms'"})...)
+	}
+	if major >= 17 {
+		rows = append(rows, []string{"transaction_timeout='200ms'"})
+	}
+	rows = append(rows, slices.Concat(rows...)) // of two values, the last one counts
+	// Not with the others: to compile our first statement alone takes longer than such a statement_timeout.
+	return append(rows, []string{"jit=on", "jit_above_cost=0", "jit_inline_above_cost=0", "jit_optimize_above_cost=0"})
+}
+
+// TestPostgresSettingsOfOthers: what is set for a role or a database for other reasons must neither end the session nor fool
+// it (electric-sql/electric#2685, prisma/orm#8038 and others). This is C17 and C38 (c).
+func TestPostgresSettingsOfOthers(t *testing.T) {
 	url := pgtest.URL(t)
 	pgtest.Exec(t, url, dbEvil)
-	dbCheckLeaks(t, url)
-	settings := []string{
-		"statement_timeout='200ms'", "lock_timeout='100ms'", "idle_in_transaction_session_timeout='1s'",
-		"default_transaction_isolation='serializable'", "default_transaction_deferrable=on", "search_path=''", "search_path=evil,pg_catalog,public",
-		"DateStyle='German, DMY'", "IntervalStyle='sql_standard'", "TimeZone='Asia/Kathmandu'", "client_encoding='LATIN1'", "standard_conforming_strings=off",
-		"bytea_output='escape'", "extra_float_digits=-15", "synchronous_commit=remote_apply", "tcp_user_timeout='300ms'", "tcp_keepalives_idle=1",
+	rows := dbSettings(dbMajor(t, url))
+	// The way that a setting takes is the same for both, so for the database the first rows and all at once are enough.
+	few := append(slices.Clone(rows[:10]), rows[len(rows)-2:]...)
+	for by, prepare := range map[string]func(t *testing.T, row []string) string{
+		"Role": func(t *testing.T, row []string) string {
+			t.Helper()
+			return dbAs(t, url, dbRole(t, url, "", row...), "x")
+		},
+		"Database": func(t *testing.T, row []string) string {
+			t.Helper()
+			own := pgtest.URL(t)
+			pgtest.Exec(t, own, dbEvil)
+			name := dbQuery[string](t, pgtest.Connect(t, own), "SELECT current_database()::text")
+			pgtest.Exec(t, url, "ALTER DATABASE "+name+" SET "+strings.Join(row, "; ALTER DATABASE "+name+" SET "))
+			return own
+		},
+	} {
+		n, rows := 0, rows
+		if by == "Database" {
+			rows = few
+		}
+		for some := range slices.Chunk(rows, 12) { // the server has 100 connections
+			n++
+			t.Run(fmt.Sprint(by, n), func(t *testing.T) {
+				dbCheckLeaks(t, url)
+				testSettings(t, url, some, prepare)
+			})
+		}
 	}
-	if dbMajor(t, url) >= 14 {
-		settings = append(settings, "idle_session_timeout='1s'")
-	}
+}
+
+// testSettings has two Leaders under each row of settings. One leads, is proved, and hands over to the other.
+func testSettings(t *testing.T, admin string, rows [][]string, prepare func(*testing.T, []string) string) {
+	t.Helper()
+	opts := leader.Options{Retry: 300 * time.Millisecond, Check: 700 * time.Millisecond, Lease: 5 * time.Second, SessionTimeout: 8 * time.Second}
 	type pair struct {
 		what string
 		a, b *leader.Leader
 		run  *dbRun
 	}
 	var pairs []pair
-	opts := leader.Options{Retry: 300 * time.Millisecond, Check: 1500 * time.Millisecond, Lease: 5 * time.Second, SessionTimeout: 8 * time.Second}
-	conn := pgtest.Connect(t, url)
-	add := func(what string, settings ...string) {
-		role := dbRole(t, url, "", settings...)
-		opts := opts
-		opts.Namespace = what
+	conn := pgtest.Connect(t, admin)
+	for _, row := range rows {
+		what := strings.Join(row, ", ")
+		url, opts := prepare(t, row), opts
+		opts.Namespace = what[:min(len(what), 1000)]
 		p := pair{what: what}
-		p.a = dbLeader(t, leader.Postgres(dbAs(t, url, role, "x")), opts)
-		p.b = dbLeader(t, leader.Postgres(dbAs(t, url, role, "x")), opts)
+		p.a, p.b = dbLeader(t, leader.Postgres(url), opts), dbLeader(t, leader.Postgres(url), opts)
 		p.run = dbStart(t, p.a, "a")
 		dbLeads(t, p.a, "a")
 		dbStart(t, p.b, "a")
@@ -78,14 +181,10 @@ func TestPostgresRoleSettingsDoNotReachTheSession(t *testing.T) {
 		require.Equal(t, 1, held, what)
 		pairs = append(pairs, p)
 	}
-	for _, setting := range settings {
-		add(setting, setting)
-	}
-	add("all", settings...) // of the two search_paths, the last one
 	for _, p := range pairs {
 		dbWithin(t, dbPatience, "connected", func() bool { return p.b.Status().Connected })
 	}
-	dbHolds(t, 3*time.Second, func() bool {
+	dbHolds(t, 3*opts.Check, func() bool {
 		for _, p := range pairs {
 			if !p.a.IsLeading("a") || p.b.IsLeading("a") || !p.b.Status().Connected {
 				t.Logf("%s: %+v, %+v", p.what, p.a.Status(), p.b.Status())
@@ -120,7 +219,7 @@ func TestPostgresWithoutASchemaRunSaysWhatToDo(t *testing.T) {
 func TestPostgresRoleWithATinyStatementTimeoutGetsThrough(t *testing.T) {
 	url := pgtest.URL(t)
 	dbCheckLeaks(t, url)
-	role := dbRole(t, url, "", "statement_timeout='1ms'", "lock_timeout='1ms'")
+	role := dbRole(t, url, "", "statement_timeout='10ms'", "lock_timeout='1ms'") // more than a statement takes on a busy machine, mostly
 	l := dbLeader(t, leader.Postgres(dbAs(t, url, role, "x")), dbTimings())
 	run := dbStart(t, l, "a")
 	t.Logf("leads after %v", dbLeads(t, l, "a"))
