@@ -174,22 +174,26 @@ func TestPostgresResignIsBounded(t *testing.T) {
 	dsn := pgtest.URL(t)
 	flat(t, dsn)
 	for _, h := range holes {
-		t.Run("Resign"+h.name, func(t *testing.T) {
-			t.Parallel()
-			testPostgresBounded(t, dsn, h, time.Second, func(l *Leader, _ context.CancelFunc, _ *call) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_ = l.Resign(ctx) // nil or not, as long as it returns
-			})
-		})
-		t.Run("Run"+h.name, func(t *testing.T) {
-			t.Parallel()
-			testPostgresBounded(t, dsn, h, faultLease, func(_ *Leader, stop context.CancelFunc, run *call) {
-				stop()
-				assert.ErrorIs(t, run.wait(t), context.Canceled)
-			})
-		})
+		t.Run("Resign"+h.name, func(t *testing.T) { t.Parallel(); testPostgresResignBounded(t, dsn, h) })
+		t.Run("Run"+h.name, func(t *testing.T) { t.Parallel(); testPostgresRunBounded(t, dsn, h) })
 	}
+}
+
+func testPostgresResignBounded(t *testing.T, dsn string, h hole) {
+	t.Helper()
+	testPostgresBounded(t, dsn, h, time.Second, func(l *Leader, _ context.CancelFunc, _ *call) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = l.Resign(ctx) // nil or not, as long as it returns
+	})
+}
+
+func testPostgresRunBounded(t *testing.T, dsn string, h hole) {
+	t.Helper()
+	testPostgresBounded(t, dsn, h, faultLease, func(_ *Leader, stop context.CancelFunc, run *call) {
+		stop()
+		assert.ErrorIs(t, run.wait(t), context.Canceled)
+	})
 }
 
 // TestPostgresReleaseIntoABlackHole has the very statement vanish that gives the lock back, or its answer.
