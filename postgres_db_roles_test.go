@@ -219,7 +219,7 @@ func TestPostgresWithoutASchemaRunSaysWhatToDo(t *testing.T) {
 func TestPostgresRoleWithATinyStatementTimeoutGetsThrough(t *testing.T) {
 	url := pgtest.URL(t)
 	dbCheckLeaks(t, url)
-	role := dbRole(t, url, "", "statement_timeout='10ms'", "lock_timeout='1ms'") // more than a statement takes on a busy machine, mostly
+	role := dbRole(t, url, "", "statement_timeout='20ms'", "lock_timeout='1ms'") // mostly more than a statement takes on a busy machine
 	l := dbLeader(t, leader.Postgres(dbAs(t, url, role, "x")), dbTimings())
 	run := dbStart(t, l, "a")
 	t.Logf("leads after %v", dbLeads(t, l, "a"))

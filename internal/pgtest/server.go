@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a server may take to start or to stop. It is generous: several run on one slow machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Server is a private PostgreSQL server on 127.0.0.1. Its methods are for one goroutine, that of the test.
 type Server struct {
