@@ -49,18 +49,23 @@ type procJob struct {
 	Return   time.Duration // tasks return nil after at most this, and are run again; 0: when told to stop
 	Once     bool          // tasks are run once, and the process leaves main as soon as Run has returned
 	Child    bool          // tasks start a process that outlives this one
+	Drain    time.Duration // tasks go on for this long after they were told of a loss
+	Probe    bool          // tasks ask at every moment whether they still lead
 }
 
 // procEvent is a line on the standard output of a worker. A tick carries a time at which the task surely led: it was
 // read before Confirm said so.
 type procEvent struct {
-	Kind    string // ready, start, tick, end; late: Confirm was not nil; told: the context has ended; child
+	Kind    string // ready, start, tick, end; late: Confirm was not nil; told: the context has ended; drained; child; probe
 	Name    string
 	Term    int   // of start to end: counts the tasks of the process
 	Nano    int64 // of the clock that all processes of the machine share
 	PID     int
 	Leading bool // IsLeading at the time of late and told
 	Done    bool // likewise, whether the context has ended
+
+	// Of probe, which is said when all three have turned to no: the start of the last call that said yes.
+	Confirmed, Led, Open int64
 
 	worker int
 }
@@ -178,6 +183,9 @@ func (j procJob) task(ctx context.Context, l *leader.Leader, name string, out *p
 		}
 		out.say(procEvent{Kind: "child", PID: child.Process.Pid})
 	}
+	if j.Probe {
+		go probe(ctx, l, e, out) // until the task is told to stop
+	}
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	var end <-chan time.Time
@@ -190,6 +198,10 @@ func (j procJob) task(ctx context.Context, l *leader.Leader, name string, out *p
 			say("late", 0)
 			<-ctx.Done()
 			say("told", 0)
+			if j.Drain > 0 {
+				time.Sleep(j.Drain)
+				say("drained", 0)
+			}
 			return ctx.Err()
 		}
 		say("tick", now)
@@ -205,6 +217,26 @@ func (j procJob) task(ctx context.Context, l *leader.Leader, name string, out *p
 			}
 		}
 	}
+}
+
+// probe notes until when a task that does nothing else but ask is told that it leads. It reads the clock before each call: what
+// a call says is true when it begins, and a freeze may come before it returns.
+func probe(ctx context.Context, l *leader.Leader, e procEvent, out *procOut) {
+	e.Kind = "probe"
+	for more := true; more; {
+		more = false
+		for last, yes := range map[*int64]func() bool{
+			&e.Confirmed: func() bool { return leader.Confirm(ctx) == nil },
+			&e.Led:       func() bool { return l.IsLeading(e.Name) },
+			&e.Open:      func() bool { return ctx.Err() == nil },
+		} {
+			now := time.Now().UnixNano()
+			if yes() {
+				*last, more = now, true
+			}
+		}
+	}
+	out.say(e)
 }
 
 // procFleet is a set of workers and all that they have said.
@@ -225,11 +257,13 @@ type procWorker struct {
 	err    error
 }
 
-func (f *procFleet) start(job procJob) *procWorker {
+// start runs a worker, if there is a prefix by way of that command.
+func (f *procFleet) start(job procJob, prefix ...string) *procWorker {
 	f.t.Helper()
 	text, err := json.Marshal(job)
 	require.NoError(f.t, err)
-	w := &procWorker{id: len(f.workers), cmd: exec.Command(os.Args[0], "-test.run=^TestHelperProcess$"), gone: make(chan struct{})}
+	args := append(prefix, os.Args[0], "-test.run=^TestHelperProcess$")
+	w := &procWorker{id: len(f.workers), cmd: exec.Command(args[0], args[1:]...), gone: make(chan struct{})}
 	w.cmd.Env = append(os.Environ(), procEnv+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // a second for each
 	w.cmd.Stderr = &w.stderr
 	w.stdin, err = w.cmd.StdinPipe()
@@ -340,7 +374,7 @@ func (f *procFleet) exclusive() int {
 		switch e.Kind {
 		case "start":
 			spans[key] = &span{id: key, name: e.Name, start: e.Nano, end: e.Nano}
-		case "tick", "end":
+		case "tick", "end", "drained":
 			spans[key].end = e.Nano
 		}
 	}

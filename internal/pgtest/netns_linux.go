@@ -31,9 +31,6 @@ const (
 	Unreachable Fault = "Unreachable"
 )
 
-// Faults are all of them.
-func Faults() []Fault { return []Fault{LinkDown, Silence, Unreachable} }
-
 // remoteGuard removes the namespaces if the test binary dies. The links go with the router's.
 const remoteGuard = `
 read -r line && exit
