@@ -21,5 +21,6 @@ func launch(context.Context, *exec.Cmd, string) (*process, error) {
 }
 
 func (*process) stop(string) error { return errors.ErrUnsupported }
+func (*process) reload() error     { return errors.ErrUnsupported }
 func unprivileged(*exec.Cmd) error { return errors.ErrUnsupported }
 func give(string) error            { return nil }

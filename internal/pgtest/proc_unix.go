@@ -94,6 +94,9 @@ func (p *process) stop(mode string) error {
 	return err
 }
 
+// reload has the program read its configuration again.
+func (p *process) reload() error { return p.cmd.Process.Signal(syscall.SIGHUP) }
+
 // account is the user to run a server as when the tests run as root, which PostgreSQL refuses.
 func account() (uid, gid int, err error) {
 	u, err := user.Lookup("postgres")
