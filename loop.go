@@ -361,7 +361,7 @@ func (l *Leader) connectedLocked(s session) {
 	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
 	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
 	l.nameLocked(info)
-	l.emitLocked(Event{Kind: Connected, place: l.place, namespace: l.namespace})
+	l.emitLocked(Event{Kind: Connected, Err: info.warning, place: l.place, namespace: l.namespace})
 }
 
 // nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.

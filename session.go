@@ -62,9 +62,10 @@ type session interface {
 // sessionInfo is what a session knows of itself and of where its locks live.
 type sessionInfo struct {
 	namespace string  // the default namespace at this place
-	place     string  // the database, for people
+	place     string  // the database and its server, for people
 	pid       uint32  // of the server's process, 0 where there is none
 	proved    reading // when the last statement of opening the session was sent
+	warning   error   // what is doubtful about this place, if anything
 }
 
 // sessionError says that a session is over.

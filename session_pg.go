@@ -5,6 +5,7 @@ package leader
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
@@ -25,16 +27,22 @@ const (
 	byeTimeout = 500 * time.Millisecond
 )
 
+var errMoved = errors.New("another process of the server answered: there is a pooler in between that is not in session mode")
+
 // All names are qualified: search_path is set only after the first of these statements. Locking functions stand in the target
 // list, with no WHERE, LIMIT or CTE beside them: those may evaluate them twice, or for rows that nobody wanted.
 const (
-	sqlWhere = `SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(),
+	sqlWho   = `SELECT pg_catalog.version(), pg_catalog.pg_backend_pid()`
+	sqlWhere = `SELECT pg_catalog.pg_is_in_recovery(),
 		pg_catalog.current_setting('transaction_read_only'), pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
 		pg_catalog.current_database()::pg_catalog.text, pg_catalog.current_schema()::pg_catalog.text`
 	sqlSet = `SELECT pg_catalog.set_config(($1::pg_catalog.text[])[i], ($2::pg_catalog.text[])[i], false)
 		FROM pg_catalog.generate_subscripts($1::pg_catalog.text[], 1) AS i`
-	sqlTry    = `SELECT k, pg_catalog.pg_try_advisory_lock(k) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k`
-	sqlUnlock = `SELECT k, pg_catalog.pg_advisory_unlock(k) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k`
+	// On another process than ours, $2, they do nothing and say null: a pooler's mode can change behind our back.
+	sqlTry    = `SELECT k, CASE WHEN ` + sqlHere + ` THEN pg_catalog.pg_try_advisory_lock(k) END` + sqlKeys
+	sqlUnlock = `SELECT k, CASE WHEN ` + sqlHere + ` THEN pg_catalog.pg_advisory_unlock(k) END` + sqlKeys
+	sqlHere   = `pg_catalog.int4eq(pg_catalog.pg_backend_pid(), $2::pg_catalog.int4)`
+	sqlKeys   = ` FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k`
 	sqlTell   = `SELECT pg_catalog.pg_notify($1, p) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS p`
 
 	sqlOurs = ` FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
@@ -58,6 +66,10 @@ type pgSession struct {
 	info  sessionInfo
 
 	connected atomic.Bool // the driver may not dial any more
+
+	host, address string  // where it has connected to, as people know it
+	schema        *string // the current one, if any, before our settings
+	pooled        bool    // there is a pooler in between, in session mode
 
 	channel string
 	names   []string           // of the settings that were made
@@ -131,19 +143,24 @@ func (s *pgSession) regained(keys []int64) {
 
 // each runs a statement that calls a function for each key, and returns the keys for which it said want.
 func (s *pgSession) each(sql string, keys []int64, want bool) ([]int64, error) {
-	rows, err := s.conn.Query(context.Background(), sql, keys)
+	rows, err := s.conn.Query(context.Background(), sql, keys, int32(s.info.pid))
 	if err != nil {
 		return nil, err
 	}
 	var some []int64
 	var key int64
-	var said bool
+	var said pgtype.Bool
+	moved := false
 	_, err = pgx.ForEachRow(rows, []any{&key, &said}, func() error {
-		if said == want {
+		moved = moved || !said.Valid
+		if said.Valid && said.Bool == want {
 			some = append(some, key)
 		}
 		return nil
 	})
+	if err == nil && moved {
+		return nil, errMoved
+	}
 	return some, err
 }
 
@@ -241,6 +258,9 @@ func (s *pgSession) holders(keys []int64) (map[int64]Holder, error) {
 func (s *pgSession) close() {
 	if s.wire.failure.Load() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
+		if s.pooled { // which may hand the server's session on as it is: nobody else needs our settings
+			_, _ = s.conn.Exec(ctx, "DISCARD ALL")
+		}
 		_ = s.conn.Close(ctx)
 		cancel()
 	}
@@ -283,6 +303,8 @@ func (s *pgSession) over(err error) error {
 		return &sessionError{err: s.fatal, ended: true}
 	case failure != nil:
 		return &sessionError{err: *failure, ended: endOfPeer(*failure)}
+	case errors.Is(err, errMoved):
+		return &sessionError{err: errMoved}
 	case err != nil && s.conn.IsClosed():
 		return &sessionError{err: err, ended: endOfPeer(err)} // as by a close_notify of TLS
 	}

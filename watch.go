@@ -12,7 +12,7 @@ import (
 type EventKind string
 
 const (
-	// Connected means that a session was opened.
+	// Connected means that a session was opened. Err, if set, warns of the database.
 	Connected EventKind = "connected"
 	// Unreachable means that opening a session failed, for the first time in this way since there was none. It is tried
 	// again.

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// hostTimeout bounds the connect to one host.
+const hostTimeout = 5 * time.Second
+
+// dial connects. Credentials and addresses are asked for anew each time.
+func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSession, error) {
+	config := p.config.Copy()
+	if p.beforeConnect != nil {
+		if err := p.beforeConnect(ctx, config); err != nil {
+			return nil, fmt.Errorf("connect: BeforeConnect: %w", err)
+		}
+	}
+	s := &pgSession{opts: opts, clock: clock, held: make(map[int64]struct{}), batch: maxBatch}
+	s.adapt(config)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, refusedAtConnect(newDialError(err))
+	}
+	s.conn = conn
+	s.fatal = nil // of a host before the one that let us in
+	s.connected.Store(true)
+	s.wire.adopted.Store(true)
+	if err := s.wire.SetDeadline(time.Time{}); err != nil {
+		s.close() //nolint:contextcheck // also after ctx has ended
+		return nil, fmt.Errorf("%w: the connection of the configured DialFunc has no deadlines, so waiting on it could not be interrupted: %w", ErrUnsupported, err)
+	}
+	return s, nil
+}
+
+// refusedAtConnect tells what no later try will change.
+func refusedAtConnect(err error) error {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "42704" { // undefined_object
+		return fmt.Errorf("%w: the server does not know a parameter of the connection string: leave it out (for a schema, Options.Namespace or search_path): %w", ErrUnsupported, err)
+	}
+	return fmt.Errorf("connect: %w", err)
+}
+
+// dialError is what the driver says of a connect, host by host. Its own error repeats a host for each kind of TLS, takes a line
+// for each, and has the configuration in it, with the password.
+type dialError struct{ errs []error }
+
+// joinedError is an error of several.
+type joinedError interface {
+	error
+	Unwrap() []error
+}
+
+func newDialError(err error) error {
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		err = connect.Unwrap()
+	}
+	if joined, ok := errors.AsType[joinedError](err); ok {
+		return &dialError{joined.Unwrap()}
+	}
+	return &dialError{[]error{err}}
+}
+
+func (e *dialError) Unwrap() []error { return e.errs }
+
+func (e *dialError) Error() string {
+	twice := regexp.MustCompile(`^(\S+) \(([^()]*)\): `) // address (host): ...
+	var texts []string
+	for _, err := range e.errs {
+		text := strings.Join(strings.Fields(err.Error()), " ")
+		if m := twice.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[1], m[2]) {
+			text = m[1] + ": " + text[len(m[0]):]
+		}
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// adapt takes out of config, a copy, what would run code of the user inside the session or change its I/O.
+func (s *pgSession) adapt(config *pgx.ConnConfig) {
+	config.Tracer = nil
+	config.OnNotice = nil
+	config.OnNotification = nil // set, it would make WaitForNotification return nothing
+	config.AfterConnect = nil
+	config.OnPgError = s.onPgError
+	config.BuildFrontend = pgproto3.NewFrontend
+	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // an interrupt must not cost the connection
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // poolers do not like named statements
+	config.StatementCacheCapacity, config.DescriptionCacheCapacity = 0, 0
+	if config.ConnectTimeout <= 0 || config.ConnectTimeout > hostTimeout {
+		config.ConnectTimeout = hostTimeout
+	}
+	if config.ValidateConnect == nil && severalHosts(config) {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if config.RuntimeParams == nil {
+		config.RuntimeParams = make(map[string]string)
+	}
+	config.RuntimeParams["application_name"] = applicationName(s.opts.Node)
+	lookup, dial, wrap := config.LookupFunc, config.DialFunc, config.AfterNetConnect
+	names := make(map[string]string)
+	config.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
+		addrs, err := lookup(ctx, host)
+		for _, addr := range addrs {
+			names[addr] = host
+		}
+		return addrs, err
+	}
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if s.connected.Load() {
+			return nil, net.ErrClosed // a cancel request of the driver: we have no use for it
+		}
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		s.host, s.address = peer(names, network, address)
+		return &wire{Conn: conn, clock: s.clock}, nil
+	}
+	// Not in DialFunc, which the driver also calls for cancel requests, on goroutines of its own.
+	config.AfterNetConnect = func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		raw := conn
+		if t, ok := conn.(*tls.Conn); ok {
+			raw = t.NetConn()
+		}
+		s.wire = raw.(*wire)
+		if wrap == nil {
+			return conn, nil
+		}
+		return wrap(ctx, config, conn)
+	}
+}
+
+// peer returns the host that address was looked up for, and the address as people know it.
+func peer(names map[string]string, network, address string) (host, known string) {
+	addr, port, err := net.SplitHostPort(address)
+	if network == "unix" || err != nil {
+		return "", address
+	}
+	for _, looked := range []string{addr, address} { // a lookup may tell the port, too
+		if name, ok := names[looked]; ok {
+			return name, net.JoinHostPort(name, port)
+		}
+	}
+	return addr, address
+}
+
+// severalHosts tells a list of hosts from the fallbacks of one host that differ in TLS.
+func severalHosts(config *pgx.ConnConfig) bool {
+	for _, f := range config.Fallbacks {
+		if f.Host != config.Host || f.Port != config.Port {
+			return true
+		}
+	}
+	return false
+}
+
+const applicationPrefix = "leader/"
+
+// applicationName is how the session is seen in pg_stat_activity, where names end after 63 bytes.
+func applicationName(node string) string {
+	name := applicationPrefix + node
+	for len(name) > 63 || !utf8.ValidString(name) {
+		name = name[:min(len(name)-1, 63)]
+	}
+	return name
+}
