@@ -40,6 +40,9 @@ func (s *pgSession) affinity(ctx context.Context, dial func(context.Context) (*p
 	if err := s.apart(ctx, other); err != nil {
 		return err
 	}
+	if err := s.together(ctx, other); err != nil {
+		return err
+	}
 	return s.attached(ctx, other)
 }
 
@@ -94,6 +97,22 @@ func (s *pgSession) apart(ctx context.Context, other *pgSession) error {
 		err = rollbackErr
 	}
 	return err
+}
+
+// together tests that the other connection leads to the same server. There may be several hosts, a balancer, or a failover.
+func (s *pgSession) together(ctx context.Context, other *pgSession) error {
+	const sql = `SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text`
+	var ours, theirs string
+	if err := s.conn.QueryRow(ctx, sql).Scan(&ours); err != nil {
+		return err
+	}
+	if err := other.conn.QueryRow(ctx, sql).Scan(&theirs); err != nil {
+		return err
+	}
+	if ours != theirs {
+		return errors.New("a second connection, to test the pooler with, led to another server, or to one that has been restarted")
+	}
+	return nil
 }
 
 // attached tests that what the server says between two statements arrives here. Where a client has no server process at that
