@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Replica runs a streaming replica of s, a server of its own, until the test of tb ends. It accepts connections that read,
-// and has replayed what s had when Replica was called. Settings are as for [Start]. Call it before dependents of s are
-// started: cleanups run in reverse, so the replica ends first.
+// Replica runs a streaming replica of s, a server of its own, until the test of tb ends. It accepts connections that read, and has
+// replayed what s had when Replica was called. s is stopped meanwhile, so its sessions end: that needs no pg_basebackup, which not
+// every set of binaries has. Settings are as for [Start].
 func (s *Server) Replica(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	ctx, cancel := bounded(tb)
@@ -103,7 +103,7 @@ func (s *Server) ask(ctx context.Context, sql string, answer any) error {
 	return conn.QueryRow(ctx, sql).Scan(answer)
 }
 
-// replicate makes a copy of the running server s and starts it.
+// replicate makes a copy of s and starts it.
 func (s *Server) replicate(ctx context.Context, settings []string) (*Server, error) {
 	dir, err := os.MkdirTemp(shortTemp(), "pgtest")
 	if err != nil {
@@ -137,19 +137,15 @@ func (s *Server) replicate(ctx context.Context, settings []string) (*Server, err
 	return nil, err
 }
 
-// copyOf fills the data folder from the running server s.
+// copyOf fills the data folder from that of another server, which rests while it is copied.
 func (s *Server) copyOf(ctx context.Context, from *Server) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.in.bin, "pg_basebackup"), "-D", s.data(),
-		"-h", from.dir, "-p", fmt.Sprint(from.port), "-U", "postgres", "-X", "stream", "-c", "fast", "--no-sync")
-	cmd.Env = s.in.environ()
-	cmd.Dir = s.dir
-	if err := unprivileged(cmd); err != nil {
+	if err := from.stop("fast"); err != nil {
 		return err
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pg_basebackup: %w\n%s", err, out)
+	if out, err := exec.CommandContext(ctx, "cp", "-Rp", from.data(), s.data()).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the data: %w: %s", err, out)
 	}
-	return nil
+	return from.start(ctx)
 }
 
 // standBy has the server follow primary from its next start on.
