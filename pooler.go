@@ -9,8 +9,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -80,8 +78,9 @@ func (s *pgSession) apart(ctx context.Context, other *pgSession) error {
 		return fmt.Errorf("the pooler gave no server connection to a second client within %v (its pool must have room for one more than there are processes): %w", slotTimeout, err)
 	}
 	if _, err := other.conn.Exec(ctx, "BEGIN READ ONLY"); err != nil {
-		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "08P01" { // protocol_violation
-			return affinityError("it takes no transactions: %s", pgErr.Message)
+		// The driver tells of the end of the connection that follows.
+		if said := other.spoken; said != nil && said.Code == "08P01" { // protocol_violation
+			return affinityError("it takes no transactions: %s", said.Message)
 		}
 		return err
 	}
@@ -123,11 +122,14 @@ func (s *pgSession) attached(ctx context.Context, other *pgSession) error {
 	if err != nil {
 		return err
 	}
-	switch heard, hearErr := s.hears(ctx, other, channel); {
+	heard := false
+	if pid == s.info.pid {
+		heard, err = s.hears(ctx, other, channel)
+	}
+	switch {
+	case err != nil:
 	case pid != s.info.pid:
 		err = affinityError("server process %d answered, and then %d", s.info.pid, pid)
-	case hearErr != nil:
-		err = hearErr
 	case !heard:
 		err = affinityError("notifications do not arrive")
 	}

@@ -56,6 +56,9 @@ func (s *pgSession) meet(ctx context.Context) (version int, err error) {
 	var text string
 	var pid int64 // a look-alike's may be any number
 	if err := s.conn.QueryRow(ctx, sqlWho).Scan(&text, &pid); err != nil {
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("connected, and no answer (from a pooler whose pool is full?): %w", err)
+		}
 		return 0, err
 	}
 	if err := s.recognize(text); err != nil {

@@ -81,6 +81,7 @@ type pgSession struct {
 	dear    time.Duration      // what counting takes the server: the less of the last two times
 	took    time.Duration      // the last time
 	fatal   error              // the server's last words
+	spoken  *pgconn.PgError    // the last error of the server, or of a pooler, which may hang up on any
 }
 
 func (s *pgSession) about() sessionInfo { return s.info }
@@ -279,6 +280,7 @@ func (s *pgSession) kill() { s.wire.end() }
 
 // onPgError remembers the server's last words: the driver would report the end of the connection only.
 func (s *pgSession) onPgError(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+	s.spoken = err
 	if severity := err.SeverityUnlocalized; severity != "FATAL" && severity != "PANIC" {
 		return true
 	}
