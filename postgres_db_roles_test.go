@@ -175,11 +175,13 @@ func testSettings(t *testing.T, admin string, rows [][]string, prepare func(*tes
 		p := pair{what: what}
 		p.a, p.b = dbLeader(t, leader.Postgres(url), opts), dbLeader(t, leader.Postgres(url), opts)
 		p.run = dbStart(t, p.a, "a")
+		pairs = append(pairs, p)
+	}
+	for _, p := range pairs {
 		dbLeads(t, p.a, "a")
 		dbStart(t, p.b, "a")
 		held := dbQuery[int](t, conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = $1", int32(p.a.Status().SessionPID))
-		require.Equal(t, 1, held, what)
-		pairs = append(pairs, p)
+		require.Equal(t, 1, held, p.what)
 	}
 	for _, p := range pairs {
 		dbWithin(t, dbPatience, "connected", func() bool { return p.b.Status().Connected })
