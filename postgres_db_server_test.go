@@ -43,6 +43,7 @@ func TestPostgresStrangersNotifyHoldsUpNoName(t *testing.T) {
 	events := a.Watch(t.Context())
 	before := a.Status()
 
+	pgtest.Exec(t, server.URL(), "CREATE TABLE strange (n int)")
 	pgtest.Exec(t, server.URL(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 	dbQuery[bool](t, conn, "SELECT pg_reload_conf()")
 	dbWithin(t, dbPatience, "the setting", func() bool {
@@ -50,10 +51,16 @@ func TestPostgresStrangersNotifyHoldsUpNoName(t *testing.T) {
 	})
 	stuck := make(chan error, 1)
 	var healed atomic.Bool
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-ended })
 	go func() { // the setting takes effect a moment after it is seen
+		defer close(ended)
 		var err error
 		for err == nil && !healed.Load() {
-			_, err = stranger.Exec(context.Background(), "SET synchronous_commit = on; NOTIFY strange")
+			// The INSERT, because a NOTIFY alone writes nothing that a standby is waited for.
+			_, err = stranger.Exec(ctx, "SET synchronous_commit = on; INSERT INTO strange VALUES (1); NOTIFY strange")
+			time.Sleep(10 * time.Millisecond) // or all that listen have nothing else to do
 		}
 		stuck <- err
 	}()
