@@ -5,8 +5,10 @@ package leader
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -144,3 +146,29 @@ func taskOf(s Status, name string) TaskStatus {
 	}
 	return s.Tasks[i]
 }
+
+// nosyContext is a caller's context whose methods look at the Leader that runs them, which must not be under its mutex
+// then.
+type nosyContext struct {
+	context.Context //nolint:containedctx // it is one
+	t               *testing.T
+	l               *Leader
+}
+
+// look fails instead of hanging: the mutex is held for moments only, unless it is held by the caller himself.
+func (n nosyContext) look() {
+	for range 10_000_000 {
+		if n.l.mu.TryLock() {
+			n.l.mu.Unlock()
+			n.l.Status()
+			return
+		}
+		runtime.Gosched()
+	}
+	n.t.Error("a method of the caller's context was called under the mutex")
+}
+
+func (n nosyContext) Deadline() (time.Time, bool) { n.look(); return n.Context.Deadline() }
+func (n nosyContext) Done() <-chan struct{}       { n.look(); return n.Context.Done() }
+func (n nosyContext) Err() error                  { n.look(); return n.Context.Err() }
+func (n nosyContext) Value(key any) any           { n.look(); return n.Context.Value(key) }

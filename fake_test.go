@@ -109,6 +109,7 @@ type fakeBackend struct {
 	dialHang bool          // dials wait for their context
 	dialDeaf chan struct{} // if set, dials wait for it, whatever becomes of their context
 	dialTime time.Duration
+	setUp    time.Duration // what the answer to the last statement of opening a session takes
 	lag      time.Duration // of the answers to all statements of new sessions
 	dark     bool          // new sessions have no link
 	faults   map[string][]fakeFault
@@ -168,7 +169,7 @@ func (b *fakeBackend) open(ctx context.Context, opts Options, clock *clock) (ses
 	st := b.store
 	st.mu.Lock()
 	b.dials++
-	hang, deaf, pause := b.dialHang, b.dialDeaf, b.dialTime
+	hang, deaf, pause, setUp := b.dialHang, b.dialDeaf, b.dialTime, b.setUp
 	st.mu.Unlock()
 	if hang {
 		<-ctx.Done()
@@ -177,7 +178,13 @@ func (b *fakeBackend) open(ctx context.Context, opts Options, clock *clock) (ses
 	if deaf != nil {
 		<-deaf
 	}
-	if pause > 0 {
+	var proved reading
+	var provedAt time.Time
+	for _, pause := range []time.Duration{pause, setUp} {
+		proved, provedAt = clock.read(), time.Now()
+		if pause == 0 {
+			continue
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -199,11 +206,11 @@ func (b *fakeBackend) open(ctx context.Context, opts Options, clock *clock) (ses
 	s := &fakeSession{
 		store: st, backend: b, clock: clock, node: opts.Node, began: time.Now(), lag: b.lag, dark: b.dark, mute: b.dark,
 		alive: true, believed: make(map[int64]struct{}), killed: make(chan struct{}), changed: make(chan struct{}),
-		last: clock.read(), lastAt: time.Now(),
+		last: proved, lastAt: provedAt,
 	}
 	if !b.durable {
 		s.silence = opts.SessionTimeout
-		s.expiry = time.AfterFunc(s.silence, func() { st.set(func() { s.endLocked("expired") }) })
+		s.expiry = time.AfterFunc(s.silence-setUp, func() { st.set(func() { s.endLocked("expired") }) })
 	}
 	st.sessions = append(st.sessions, s)
 	s.pid = uint32(len(st.sessions))

@@ -73,6 +73,52 @@ func testRunReturnsTheEndOfItsContext(t *testing.T) {
 	assert.Equal(t, context.DeadlineExceeded, l.Run(ctx, "x", j.task))
 }
 
+func TestRunComparesNoErrors(t *testing.T) { synctest.Test(t, testRunComparesNoErrors) }
+
+// oddError panics when it is compared: errors.Is takes it for comparable.
+type oddError struct{ detail any }
+
+func (oddError) Error() string { return "odd" }
+
+// plainOddError is known to be uncomparable.
+type plainOddError struct{ details []string }
+
+func (plainOddError) Error() string { return "odd" }
+
+func testRunComparesNoErrors(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	for _, odd := range []error{oddError{[]string{"a"}}, plainOddError{[]string{"a"}}} {
+		for _, end := range []func(context.CancelCauseFunc){
+			func(cancel context.CancelCauseFunc) { cancel(odd) },
+			func(context.CancelCauseFunc) { b.fault(kindProve, fakeFault{err: &sessionError{err: odd}}) },
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			events := l.Watch(ctx)
+			causes := make(chan error, 100)
+			c := goTry(ctx, l, "x", func(ctx context.Context) error {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return odd
+			})
+			time.Sleep(time.Minute)
+			end(cancel)
+			require.ErrorContains(t, <-causes, "odd")
+			<-c.done
+			if ctx.Err() != nil {
+				assert.Equal(t, context.Canceled, c.err)
+			} else {
+				assert.ErrorIs(t, c.err, ErrLost)
+				assert.ErrorContains(t, c.err, "odd")
+				assert.Equal(t, 1, count(kinds(events), Failed))
+			}
+			cancel(nil)
+			assert.Equal(t, plainOddError{}.Error(), l.Run(t.Context(), "x", func(context.Context) error { return odd }).Error())
+			assert.Zero(t, st.held())
+		}
+	}
+}
+
 func TestRunReturnsErrResigned(t *testing.T) { synctest.Test(t, testRunReturnsErrResigned) }
 
 func testRunReturnsErrResigned(t *testing.T) {

@@ -146,6 +146,28 @@ func testLoopOneMissedBeatNeverLoses(t *testing.T) {
 	assert.NoError(t, l.Status().Err)
 }
 
+// A link that is slow against short intervals loses nothing for it. The first proof is due a Check after the session's
+// own, which is old by the time its answer comes.
+func TestLoopSlowLink(t *testing.T) { synctest.Test(t, testLoopSlowLink) }
+
+func testLoopSlowLink(t *testing.T) {
+	st := newFakeStore()
+	options := Options{Check: 200 * time.Millisecond, Lease: 600 * time.Millisecond, SessionTimeout: time.Second}
+	l, b := st.leader(t, options)
+	standby, sb := st.leader(t, options)
+	b.lag, sb.lag = 100*time.Millisecond, 100*time.Millisecond
+	b.setUp, sb.setUp = 450*time.Millisecond, 450*time.Millisecond
+	j := &job{}
+	goRun(t.Context(), l, "x", j.task)
+	time.Sleep(time.Second)
+	goRun(t.Context(), standby, "x", j.task)
+	time.Sleep(5 * time.Minute)
+	assert.Equal(t, 1, j.count())
+	assert.True(t, l.IsLeading("x"))
+	assert.Zero(t, l.Status().Losses)
+	assert.Zero(t, standby.Status().Losses)
+}
+
 // Timers stand still while a machine sleeps, and so does the monotonic clock: on waking only the wall clock knows.
 func TestLoopSuspend(t *testing.T) { synctest.Test(t, testLoopSuspend) }
 

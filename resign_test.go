@@ -202,6 +202,35 @@ func testResignFromInsideATask(t *testing.T) {
 	assert.False(t, open)
 }
 
+func TestResignOutlivesItsTask(t *testing.T) { synctest.Test(t, testResignOutlivesItsTask) }
+
+// A goroutine of a task calls Resign, and the task does not wait for it: the call is not from inside any more, but it
+// waits for the others all the same.
+func testResignOutlivesItsTask(t *testing.T) {
+	st := newFakeStore()
+	l, _ := st.leader(t, Options{})
+	other := &job{drain: 3 * time.Second}
+	goRun(t.Context(), l, "other", other.task)
+	synctest.Wait()
+	began, resigned := time.Now(), make(chan error, 1)
+	c := goRun(t.Context(), l, "x", func(ctx context.Context) error {
+		go func() { resigned <- l.Resign(ctx) }()
+		<-ctx.Done()
+		synctest.Wait() // the call waits by now
+		return nil
+	})
+	<-c.done
+	assert.Equal(t, ErrResigned, c.err)
+	assert.Zero(t, time.Since(began))
+	require.NoError(t, <-resigned)
+	assert.Equal(t, 3*time.Second, time.Since(began))
+	assert.False(t, other.run(0).ended.IsZero())
+	assert.Zero(t, st.held())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	assert.Zero(t, l.inside, "counted off once: others would wait too long otherwise")
+}
+
 func TestResignFromInsideIsBounded(t *testing.T) { synctest.Test(t, testResignFromInsideIsBounded) }
 
 func testResignFromInsideIsBounded(t *testing.T) {

@@ -71,6 +71,37 @@ func testRetireHoldsTheLockUntilTheTaskReturns(t *testing.T) {
 	}
 }
 
+// A wall clock that is set forward frees no lock at the server, which counts the silence by a clock of its own:
+//
+//	here       given up ---- clock +1 h ------------------ task returns: closed
+//	elsewhere                            tries, in vain                         leads
+func TestRetireDoesNotBelieveTheWallClock(t *testing.T) {
+	synctest.Test(t, testRetireDoesNotBelieveTheWallClock)
+}
+
+func testRetireDoesNotBelieveTheWallClock(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	standby, _ := st.leader(t, Options{})
+	j := &job{drain: 3 * time.Second}
+	goRun(t.Context(), l, "x", j.task)
+	synctest.Wait()
+	goRun(t.Context(), standby, "x", j.task)
+	time.Sleep(time.Minute + time.Second)
+	first := b.session()
+	b.fault(kindProve, fakeFault{err: &sessionError{err: errFakeSoft}})
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+	require.Equal(t, 1, l.Status().Retired)
+	l.clock.skew.Add(int64(time.Hour))
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	_, when := first.end()
+	assert.Equal(t, j.run(0).ended, when, "held until its task had returned")
+	assert.Equal(t, 2, j.count())
+	assert.Zero(t, j.overlapped())
+}
+
 // Only until the server has ended it for its silence: after that nothing is held any more.
 func TestRetireEndsWithTheSessionTimeout(t *testing.T) {
 	synctest.Test(t, testRetireEndsWithTheSessionTimeout)
@@ -131,6 +162,34 @@ func testRetireWithoutExpiryHoldsForAsLongAsTheTask(t *testing.T) {
 	assert.Equal(t, 2, j.count())
 	assert.Zero(t, j.overlapped())
 	j.setDrain(0)
+}
+
+// A task that never returns keeps its own name from this process, not those of its neighbours: where locks do not expire,
+// nobody else would give theirs back.
+func TestRetireWithoutExpiryLetsTheOthersGo(t *testing.T) {
+	synctest.Test(t, testRetireWithoutExpiryLetsTheOthersGo)
+}
+
+func testRetireWithoutExpiryLetsTheOthersGo(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.durable = true
+	stuck, free := &job{hold: make(chan struct{})}, &job{drain: time.Second}
+	goRun(t.Context(), l, "stuck", stuck.task)
+	goRun(t.Context(), l, "free", free.task)
+	time.Sleep(time.Minute)
+	first := b.session()
+	b.fault(kindProve, fakeFault{err: &sessionError{err: errFakeSoft}})
+	time.Sleep(time.Hour)
+	assert.Equal(t, 1, stuck.count())
+	assert.True(t, first == st.holder("stuck"), "whose lock is held for as long as it takes")
+	require.Equal(t, 2, free.count())
+	assert.Zero(t, free.overlapped())
+	assert.LessOrEqual(t, free.run(1).began.Sub(free.run(0).ended), 1200*time.Millisecond, "one Retry")
+	close(stuck.hold)
+	time.Sleep(2 * time.Second)
+	assert.Equal(t, 2, stuck.count())
+	assert.True(t, l.IsLeading("stuck"))
 }
 
 func TestRetireIsSkippedWhenTheServerEndedTheSession(t *testing.T) {

@@ -202,6 +202,48 @@ func testHolderOverALoss(t *testing.T) {
 	assert.Nil(t, l.running, "nobody waits for the answer any more")
 }
 
+// A caller's context is code of the caller's: it may look at the Leader at any time.
+func TestCallsLetTheirContextLook(t *testing.T) { synctest.Test(t, testCallsLetTheirContextLook) }
+
+func testCallsLetTheirContextLook(t *testing.T) {
+	nothing := func(context.Context) error { return nil }
+	for name, call := range map[string]func(ctx context.Context, l *Leader){
+		"Holder": func(ctx context.Context, l *Leader) { _, _ = l.Holder(ctx, "x") },
+		"Try":    func(ctx context.Context, l *Leader) { _, _ = l.Try(ctx, "x", nothing) },
+		"Run":    func(ctx context.Context, l *Leader) { _ = l.Run(ctx, "x", obey) },
+		"Run inside": func(ctx context.Context, l *Leader) {
+			_ = l.Run(ctx, "outer", func(inner context.Context) error {
+				inner = nosyContext{inner, t, l}
+				assert.Error(t, l.Run(inner, "outer", nothing))
+				return l.Run(inner, "x", obey)
+			})
+		},
+		"Watch":  func(ctx context.Context, l *Leader) { l.Watch(ctx) },
+		"Resign": func(ctx context.Context, l *Leader) { _ = l.Resign(ctx) },
+		"Resign inside": func(ctx context.Context, l *Leader) {
+			_ = l.Run(ctx, "x", func(inner context.Context) error { return l.Resign(nosyContext{inner, t, l}) })
+		},
+	} {
+		for _, fault := range []func(l *Leader, b *fakeBackend){
+			func(*Leader, *fakeBackend) {},
+			func(_ *Leader, b *fakeBackend) { b.store.set(func() { b.failures = 1 << 30 }) },
+			func(_ *Leader, b *fakeBackend) { b.fault(kindProve, fakeFault{hang: true}) },
+			func(l *Leader, _ *fakeBackend) { goRun(t.Context(), l, "stuck", (&job{drain: time.Minute}).task) },
+			func(l *Leader, _ *fakeBackend) { goRun(t.Context(), l, "x", (&job{drain: time.Second}).task) },
+		} {
+			st := newFakeStore()
+			l, b := st.leader(t, Options{})
+			fault(l, b)
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			call(nosyContext{ctx, t, l}, l)
+			cancel()
+			require.False(t, t.Failed(), name)
+			require.NoError(t, l.Resign(t.Context()))
+		}
+	}
+}
+
 func TestNamespaceOfTheFirstConnection(t *testing.T) {
 	synctest.Test(t, testNamespaceOfTheFirstConnection)
 }

@@ -4,6 +4,9 @@ package leader
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,4 +219,89 @@ func testTryIsAnsweredAtOnceBesideAStandby(t *testing.T) {
 	assert.False(t, ran)
 	require.NoError(t, err)
 	assert.Equal(t, 10*time.Millisecond, time.Since(began))
+}
+
+// busyPlace returns a Leader on a link with some lag, which is asked all the time, by call, about names that another one
+// holds. The calls come one after the other, so that some wait whenever an answer comes in.
+func busyPlace(t *testing.T, call func(l *Leader, name string) error) (*Leader, *fakeBackend) {
+	t.Helper()
+	var calls sync.WaitGroup
+	t.Cleanup(calls.Wait) // after Resign
+	st := newFakeStore()
+	other, _ := st.leader(t, Options{})
+	lead(t, other, 5, 0)
+	l, b := st.leader(t, Options{})
+	b.lag = 10 * time.Millisecond
+	require.NoError(t, call(l, "0"))
+	for i := range 5 {
+		calls.Go(func() {
+			for call(l, fmt.Sprint(i)) == nil {
+				time.Sleep(time.Duration(1+i) * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	return l, b
+}
+
+func askHolder(l *Leader, name string) error {
+	h, err := l.Holder(context.Background(), name)
+	if err == nil && !h.Held {
+		return errors.New("nobody holds it")
+	}
+	return err
+}
+
+func tryInVain(l *Leader, name string) error {
+	ran, err := l.Try(context.Background(), name, func(context.Context) error { return nil })
+	if ran {
+		return errors.New("it ran")
+	}
+	return err
+}
+
+func TestTryIsNotStarvedByHolders(t *testing.T) { synctest.Test(t, testTryIsNotStarvedByHolders) }
+
+func testTryIsNotStarvedByHolders(t *testing.T) {
+	l, b := busyPlace(t, askHolder)
+	began := time.Now()
+	for range 20 {
+		require.NoError(t, tryInVain(l, "0"))
+	}
+	assert.LessOrEqual(t, time.Since(began), 20*3*b.lag, "a question and a proof may come first")
+}
+
+func TestHolderIsNotStarvedByTries(t *testing.T) { synctest.Test(t, testHolderIsNotStarvedByTries) }
+
+func testHolderIsNotStarvedByTries(t *testing.T) {
+	l, b := busyPlace(t, tryInVain)
+	began := time.Now()
+	for range 20 {
+		require.NoError(t, askHolder(l, "0"))
+	}
+	assert.LessOrEqual(t, time.Since(began), 20*3*b.lag, "a try and a proof may come first")
+}
+
+// Jobs that come and go while the database is down leave nothing behind.
+func TestTryLeavesNothingBehind(t *testing.T) { synctest.Test(t, testTryLeavesNothingBehind) }
+
+func testTryLeavesNothingBehind(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.failures = 1 << 30
+	for i := range 500 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ran, err := l.Try(ctx, []string{"x", "y"}[i%2], obey)
+		assert.False(t, ran)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		cancel()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.NotNil(t, l.running, "the loop has gone on all the time")
+	assert.LessOrEqual(t, cap(l.fresh), 1)
+	assert.Empty(t, l.slots)
+	assert.Empty(t, l.keys)
+	assert.Empty(t, l.contenders)
+	assert.Zero(t, l.candidates)
 }

@@ -69,6 +69,64 @@ func testWatchTellsInOrder(t *testing.T) {
 	assert.Equal(t, 6, n)
 }
 
+// Between the return of a task and the order to give its lock back there is a moment in which neither counts as its loss:
+//
+//	caller   its task has returned
+//	loop     the session is over
+//	caller   it asks to give the lock back
+//
+// How it ended is told all the same, once.
+func TestWatchTellsOnceOfALossAtTheReturn(t *testing.T) {
+	synctest.Test(t, testWatchTellsOnceOfALossAtTheReturn)
+}
+
+func testWatchTellsOnceOfALossAtTheReturn(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	lead(t, l, 1, 0)
+	events := l.Watch(t.Context())
+	c, err := l.enter(t.Context(), "x", false, obey)
+	require.NoError(t, err)
+	g, err := l.await(t.Context(), c)
+	require.NoError(t, err)
+	assert.Nil(t, l.finish(c, g, nil, nil).lost)
+	b.session().terminate()
+	synctest.Wait()
+	require.NoError(t, l.release(c))
+	g.release()
+	l.leave(c)
+	assert.Equal(t, []EventKind{Gained, Released}, named(events, "x"))
+
+	// Nobody knows in which order these three come: whatever it is, each run ends once.
+	for range 300 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := goTry(ctx, l, "x", obey)
+		time.Sleep(time.Second)
+		require.True(t, l.IsLeading("x"))
+		go cancel()
+		go b.session().terminate()
+		<-done.done
+		time.Sleep(10 * time.Second)
+		ends := named(events, "x")
+		require.Equal(t, 1, count(ends, Lost)+count(ends, Released), "%v", ends)
+	}
+}
+
+// named drains the events that have been emitted so far, and returns the kinds of those of name.
+func named(events <-chan Event, name string) (kinds []EventKind) {
+	synctest.Wait()
+	for {
+		select {
+		case e := <-events:
+			if e.Name == name {
+				kinds = append(kinds, e.Kind)
+			}
+		default:
+			return kinds
+		}
+	}
+}
+
 func TestWatchOfADeadContext(t *testing.T) { synctest.Test(t, testWatchOfADeadContext) }
 
 func testWatchOfADeadContext(t *testing.T) {
