@@ -35,6 +35,7 @@ type fakeSession struct {
 	last       reading
 	lastAt     time.Time
 	statements int
+	asking     bool // a statement is under way
 	killed     chan struct{}
 	left       bool // close was called: no other call may follow
 	closed     bool // by close or kill
@@ -126,6 +127,7 @@ func (s *fakeSession) await(open func() bool) error {
 // statement sends one to the server, where serve runs with mu held, and waits for the answer.
 func (s *fakeSession) statement(kind string, serve func(first int, fail bool) error) error {
 	s.sendLocking(kind)
+	defer s.heard()
 	if err := s.await(func() bool { return !s.dark }); err != nil {
 		return err
 	}
@@ -147,10 +149,17 @@ func (s *fakeSession) sendLocking(kind string) {
 	defer s.store.mu.Unlock()
 	s.backend.counts[kind]++
 	s.statements++
+	s.asking = true
 	s.last, s.lastAt = s.clock.read(), time.Now()
 	if s.left {
 		s.store.breaches = append(s.store.breaches, kind+" after close")
 	}
+}
+
+func (s *fakeSession) heard() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.asking = false
 }
 
 func (s *fakeSession) serveLocking(kind string, serve func(first int, fail bool) error) (pause time.Duration, err error) {
