@@ -18,7 +18,10 @@ import (
 // file may have several (mounts), and the locks lie beside it anyway.
 const sqliteNamespace = "main"
 
-var errSQLiteClosed = errors.New("the session was closed")
+var (
+	errSQLiteClosed = errors.New("the session was closed")
+	errSQLiteMemory = errors.New("the database is in memory, so its locks exclude no other process")
+)
 
 // SQLite returns a Backend for the processes of one machine that share the database file of db, of any SQLite driver. Its
 // locks are file locks in the directory <file>.leader: the kernel frees them when a process dies, however it dies, and
@@ -61,6 +64,7 @@ func (b *sqliteBackend) open(ctx context.Context, opts Options, clock *clock) (s
 	}
 	if file == "" {
 		s.info.place = "in-memory database of this process"
+		s.info.warning = errSQLiteMemory
 		s.place = sqliteMemory{b.db}
 		return s, nil
 	}

@@ -234,6 +234,7 @@ func TestSQLiteInMemory(t *testing.T) {
 	db := sqliteDB(t, ":memory:")
 	a, b, other := sqliteOpen(t, db, "a"), sqliteOpen(t, db, "b"), sqliteOpen(t, sqliteDB(t, ":memory:"), "c")
 	assert.Contains(t, a.about().place, "memory")
+	assert.ErrorIs(t, a.about().warning, errSQLiteMemory)
 	assert.Equal(t, []int64{1, 2}, sqliteTake(t, a, 1, 2))
 	assert.Equal(t, []int64{3}, sqliteTake(t, b, 1, 2, 3))
 	assert.Equal(t, []int64{1}, sqliteTake(t, other, 1), "another database")

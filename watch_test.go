@@ -127,6 +127,18 @@ func named(events <-chan Event, name string) (kinds []EventKind) {
 	}
 }
 
+// A doubt about the place is told with each session.
+func TestWatchWarning(t *testing.T) {
+
+	var out buffer
+	l, err := New(SQLite(sqliteDB(t, ":memory:")), Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	require.NoError(t, err)
+	require.NoError(t, l.Run(t.Context(), "x", func(context.Context) error { return nil }))
+	require.NoError(t, l.Resign(t.Context()))
+	assert.Contains(t, out.lines()[0], `level=WARN msg="session opened"`)
+	assert.Contains(t, out.lines()[0], errSQLiteMemory.Error())
+}
+
 func TestWatchOfADeadContext(t *testing.T) { synctest.Test(t, testWatchOfADeadContext) }
 
 func testWatchOfADeadContext(t *testing.T) {
