@@ -48,7 +48,7 @@ func TestPostgresPoolerSaysNothingBetweenStatements(t *testing.T) {
 						stop = hammer(t, url, 2*size)
 					}
 					s, other := dialed(t, url), dialed(t, url)
-						err := s.attached(t.Context(), other)
+					err := s.attached(t.Context(), other)
 					require.ErrorIs(t, err, ErrUnsupported, "busy %t", busy)
 					t.Logf("busy %t: %v", busy, err)
 				}

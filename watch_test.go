@@ -129,7 +129,6 @@ func named(events <-chan Event, name string) (kinds []EventKind) {
 
 // A doubt about the place is told with each session.
 func TestWatchWarning(t *testing.T) {
-
 	var out buffer
 	l, err := New(SQLite(sqliteDB(t, ":memory:")), Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	require.NoError(t, err)
