@@ -44,18 +44,22 @@ func TestPostgresTurnsReadOnly(t *testing.T) {
 		goRun(t.Context(), l, "x", r.task(node, "x", func(interval) time.Duration { return drain }))
 		poll(t, soon, "asked", func() bool { return l.IsLeading("x") || contends(l, "x")() })
 	}
-	for round := range 2 {
+	for range 2 {
 		poll(t, redial, "led", func() bool { return len(r.running("x")) == 1 })
 		poll(t, redial, "both are connected", func() bool { return leaders["a"].Status().Connected && leaders["b"].Status().Connected })
+		before := len(r.get(nil)) - 1
 		setReadOnly(t, admin, "on")
 		at := time.Now()
 		for node, l := range leaders {
 			poll(t, changeNotice, node+" leaves", func() bool { return !l.Status().Connected })
 		}
+		// The standby may get the lock that the leader has left, if it has not had its own Check yet: it leaves as well.
 		runs := r.get(nil)
-		require.Len(t, runs, round+1)
-		was := runs[round]
-		require.False(t, was.told.IsZero())
+		was := runs[before]
+		require.LessOrEqual(t, len(runs), before+2)
+		for _, i := range runs {
+			require.False(t, i.told.IsZero())
+		}
 		assert.ErrorIs(t, was.cause, ErrLost)
 		assert.ErrorContains(t, was.cause, "the session is read-only (default_transaction_read_only")
 		assert.Less(t, was.told.Sub(at), changeNotice)
@@ -66,7 +70,7 @@ func TestPostgresTurnsReadOnly(t *testing.T) {
 					return false
 				}
 			}
-			return len(r.get(nil)) == round+1
+			return len(r.get(nil)) == len(runs)
 		})
 		for _, l := range leaders {
 			assert.Equal(t, StateConnecting, taskOf(l.Status(), "x").State)

@@ -138,9 +138,14 @@ func (s *switcher) swap(t *testing.T) (old net.Conn) {
 func TestPostgresSessionSwitched(t *testing.T) {
 	dsn := pgtest.URL(t)
 	flat(t, dsn)
+	var version int
+	require.NoError(t, pgtest.Connect(t, dsn).QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&version))
 	for _, kept := range []bool{true, false} {
 		t.Run(map[bool]string{true: "OldSessionKept", false: "OldSessionClosed"}[kept], func(t *testing.T) {
 			t.Parallel()
+			if kept && version < 140000 {
+				t.Skip("nothing ends a session there that is silent behind a pooler")
+			}
 			testPostgresSessionSwitched(t, dsn, kept)
 		})
 	}
