@@ -304,8 +304,11 @@ func TestPostgresPoolerThatChangesItsMode(t *testing.T) {
 	}
 	var leaders []*leader.Leader
 	errs := make(chan error, 2)
-	for range 2 {
-		l := dbLeader(t, leader.Postgres(url), dbTimings())
+	// The leader's first statement gives its server connection to the pool; then come many tries of the other, before any proof.
+	for _, check := range []time.Duration{time.Second, 4 * time.Second} {
+		opts := dbTimings()
+		opts.Retry, opts.Check = 50*time.Millisecond, check
+		l := dbLeader(t, leader.Postgres(url), opts)
 		go func() { errs <- l.Run(context.Background(), "a", task) }() // until it is refused
 		leaders = append(leaders, l)
 		dbConnected(t, l)
