@@ -89,8 +89,9 @@
 // to Options.Lease plus the time that the task takes to stop. Locks of different databases do not exclude each other, and
 // neither do those of an old primary that lives on and of a promoted replica.
 //
-// Poolers in transaction or statement mode break session locks and are not detected in full yet. Connect to the server
-// itself, or through a pooler in session mode. docs/postgres.md has the details.
+// Poolers in transaction or statement mode break session locks, and so do servers that only look like PostgreSQL. They are
+// tested for at each connect and refused with [ErrUnsupported]; that finds all that are known, and can prove no more.
+// Connect to the server itself, or through a pooler in session mode. docs/postgres.md has the details.
 //
 // # Concurrency
 //
