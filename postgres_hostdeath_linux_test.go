@@ -153,7 +153,7 @@ func TestPostgresHostDeath(t *testing.T) {
 		{pgtest.LinkDown, "Notified", true, 0},
 		{pgtest.Silence, "Notified", true, 0},
 		{pgtest.Unreachable, "Notified", true, 0}, // without data to send, the kernel does not care why nothing comes
-		{pgtest.Silence, "NotifiedLate", true, 2400 * time.Millisecond},
+		{pgtest.Silence, "NotifiedLate", true, 1500 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", row.fault, row.name), func(t *testing.T) {
 			t.Parallel()
