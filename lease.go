@@ -18,7 +18,7 @@ var (
 )
 
 // reading is one look at both clocks. The monotonic clock stands still while the machine sleeps, and the wall clock can
-// be set back: only together do they never tell too short a time.
+// be set back: together they tell too short a time only if both happen at once.
 type reading struct {
 	mono, wall time.Duration
 }
