@@ -88,6 +88,8 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 		l.contendLocked(s)
 	case once && first.grant != nil: // this process itself has the lock, or still runs the task
 		l.dismissLocked(c, nil)
+	case first.grant != nil:
+		l.emitLocked(Event{Kind: Waiting, Name: name})
 	case once && l.current != nil:
 		l.fresh = append(l.fresh, s) // whoever stands by can wait for the next Retry, but not a Try
 		l.poke()

@@ -13,14 +13,15 @@
 //
 // Make one Leader per process, and call Run in a goroutine for each task:
 //
-//	lead, err := leader.New(leader.Postgres(os.Getenv("DATABASE_URL")), leader.Options{})
+//	opts := leader.Options{Namespace: "billing", Logger: slog.Default()}
+//	lead, err := leader.New(leader.Postgres(os.Getenv("DATABASE_URL")), opts)
 //	if err != nil {
 //		return err
 //	}
-//	err = lead.Run(ctx, "invoices.nightly", func(ctx context.Context) error {
+//	err = lead.Run(ctx, "invoices", func(ctx context.Context) error {
 //		for { // for as long as this process leads
 //			if err := sendDueInvoices(ctx); err != nil {
-//				return err
+//				log.Print(err) // and try again in a minute: a task that returns is over for this process
 //			}
 //			select {
 //			case <-ctx.Done(): // told to stop, or the lock was lost

@@ -23,7 +23,7 @@ func deliverMail(context.Context) error { return nil }
 // The example of the README. What lies between the two marks is copied from here by TestReadmeSnippet.
 func Example_readme() {
 	// README:
-	opts := leader.Options{Logger: slog.Default()}
+	opts := leader.Options{Namespace: "billing", Logger: slog.Default()}
 	lead, err := leader.New(leader.Postgres(os.Getenv("DATABASE_URL")), opts)
 	if err != nil {
 		log.Fatal(err)
@@ -40,7 +40,7 @@ func Example_readme() {
 			err := lead.Run(ctx, name, func(ctx context.Context) error {
 				for ctx.Err() == nil { // until the lock is lost, or the program is to stop
 					if err := work(ctx); err != nil {
-						return err
+						log.Printf("%s: %v", name, err) // and try again in a minute
 					}
 					select {
 					case <-ctx.Done():

@@ -243,7 +243,8 @@ func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error)
 	return false, taskErr
 }
 
-// Note makes name appear in [Leader.Tasks] as a background task that needs no lock. It never blocks.
+// Note makes name appear in [Leader.Tasks] from now on: for what this process does in the background without a lock, so that
+// people who look there see all of it. It never blocks.
 func (l *Leader) Note(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

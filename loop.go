@@ -117,6 +117,7 @@ func (l *Leader) startLoopLocked() {
 	if l.running == nil {
 		l.running = make(chan struct{})
 		l.idleAt = time.Time{}
+		l.startLogLocked()
 		go l.loop(l.running)
 	}
 	l.poke()
@@ -128,7 +129,8 @@ func (l *Leader) loop(ended chan struct{}) {
 	defer timer.Stop()
 	for {
 		l.mu.Lock()
-		l.expireLocked() // before any answer: a late one revives nothing
+		l.startLogLocked() // where an old one was still at it
+		l.expireLocked()   // before any answer: a late one revives nothing
 		posted := l.posted
 		l.posted = nil
 		for _, f := range posted {

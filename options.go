@@ -20,7 +20,8 @@ type Options struct {
 	// Default: host name, process id and 4 random hexadecimal digits.
 	Node string
 	// Namespace separates names: locks of different namespaces are different locks. Default: current_schema() of the
-	// first connection on PostgreSQL; on SQLite, where the locks lie beside the database file, always the same.
+	// first connection on PostgreSQL, which is better set than left to the search_path; on SQLite, where the locks lie
+	// beside the database file, always the same.
 	Namespace string
 	// Retry is how often a standby asks for all the names that it waits for, give or take a fifth. Where the database
 	// tells of a release (PostgreSQL) it asks at once, too. Default 1 s, on SQLite 200 ms; at least 10 ms.

@@ -27,8 +27,7 @@ import (
 
 // dbRefused is the SQLSTATE with which the server refuses l, or "".
 func dbRefused(l *leader.Leader) string {
-	var refused *pgconn.PgError
-	if errors.As(l.Status().Err, &refused) {
+	if refused, ok := errors.AsType[*pgconn.PgError](l.Status().Err); ok {
 		return refused.Code
 	}
 	return ""

@@ -78,19 +78,37 @@ func newDialError(err error) error {
 
 func (e *dialError) Unwrap() []error { return e.errs }
 
+// Error leaves out what an address has said besides where the server has answered: with sslmode=prefer, the default, that is
+// the attempt with TLS.
 func (e *dialError) Error() string {
 	twice := regexp.MustCompile(`^(\S+) \(([^()]*)\): `) // address (host): ...
-	var texts []string
-	for _, err := range e.errs {
+	answered := make(map[string]bool)
+	texts := make([]string, len(e.errs))
+	for i, err := range e.errs {
 		text := strings.Join(strings.Fields(err.Error()), " ")
 		if m := twice.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[1], m[2]) {
 			text = m[1] + ": " + text[len(m[0]):]
 		}
-		if !slices.Contains(texts, text) {
-			texts = append(texts, text)
+		texts[i] = text
+		answered[addressIn(text)] = answered[addressIn(text)] || isAnswer(err)
+	}
+	var some []string
+	for i, text := range texts {
+		if !slices.Contains(some, text) && (isAnswer(e.errs[i]) || !answered[addressIn(text)]) {
+			some = append(some, text)
 		}
 	}
-	return strings.Join(texts, "; ")
+	return strings.Join(some, "; ")
+}
+
+func addressIn(text string) string {
+	address, _, _ := strings.Cut(text, " ")
+	return address
+}
+
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*pgconn.PgError](err)
+	return ok
 }
 
 // adapt takes out of config, a copy, what would run code of the user inside the session or change its I/O.

@@ -300,7 +300,7 @@ func TestPostgresPoolerThatChangesItsMode(t *testing.T) {
 		}
 		<-ctx.Done()
 		running.Add(-1)
-		return nil
+		return context.Cause(ctx)
 	}
 	var leaders []*leader.Leader
 	errs := make(chan error, 2)

@@ -68,7 +68,7 @@ func TestPostgresTakesParametersOfThePool(t *testing.T) {
 
 // TestPostgresUnknownParameter: a mistake that no time heals ends Run.
 func TestPostgresUnknownParameter(t *testing.T) {
-	_, err := openBackend(t, Postgres(pgtest.URL(t)+"&schema=mine"))
+	err := openBackend(t, Postgres(pgtest.URL(t)+"&schema=mine"))
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, `unrecognized configuration parameter "schema"`)
 	var pgErr *pgconn.PgError
@@ -110,8 +110,11 @@ func TestDialErrorsAreOneLine(t *testing.T) {
 		"postgres://app:secret@" + nowhere.Addr().String() + "/app?sslmode=prefer": "connect: " + nowhere.Addr().String() + ": dial error: dial tcp " + nowhere.Addr().String() + ": connect: connection refused",
 		strings.Replace(refusal.url(), "someone@", "someone:secret@", 1): "connect: " + refusal.ln.Addr().String() +
 			": server error: FATAL: password authentication failed for user \"someone\" (SQLSTATE 28P01)",
+		// With TLS refused, and then an answer: the answer.
+		strings.Replace(refusal.url(), "sslmode=disable", "sslmode=prefer", 1): "connect: " + refusal.ln.Addr().String() +
+			": server error: FATAL: password authentication failed for user \"someone\" (SQLSTATE 28P01)",
 	} {
-		_, err := openBackend(t, Postgres(text))
+		err := openBackend(t, Postgres(text))
 		require.EqualError(t, err, want)
 		var connectErr *pgconn.ConnectError
 		assert.NotErrorAs(t, err, &connectErr, "it has the password")
@@ -119,7 +122,7 @@ func TestDialErrorsAreOneLine(t *testing.T) {
 		var opErr *net.OpError
 		assert.True(t, errors.As(err, &pgErr) || errors.As(err, &opErr), "the cause")
 	}
-	_, err = openBackend(t, Postgres("postgres://app:secret@a.invalid,b.invalid/app"))
+	err = openBackend(t, Postgres("postgres://app:secret@a.invalid,b.invalid/app"))
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "\n")
 	assert.NotContains(t, err.Error(), "secret")
@@ -139,7 +142,7 @@ func TestPostgresConnectionsWithoutDeadlinesAreRefused(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return noDeadlines{conn}, err
 	}
-	_, err = openBackend(t, PostgresConfig(config))
+	err = openBackend(t, PostgresConfig(config))
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "DialFunc")
 }
@@ -172,7 +175,7 @@ func TestPostgresPoolerInFrontOfAReadOnlyServer(t *testing.T) {
 	server := pgtest.Start(t, "default_transaction_read_only=on")
 	for _, mode := range []string{"session", "transaction"} {
 		bouncer := server.Bounce(t, "pool_mode="+mode)
-		_, err := openBackend(t, Postgres(bouncer.URL(server.URL())))
+		err := openBackend(t, Postgres(bouncer.URL(server.URL())))
 		require.ErrorContains(t, err, "the session is read-only", mode)
 		require.NotErrorIs(t, err, ErrUnsupported, mode)
 	}

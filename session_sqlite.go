@@ -20,7 +20,7 @@ const sqliteNamespace = "main"
 
 var (
 	errSQLiteClosed = errors.New("the session was closed")
-	errSQLiteMemory = errors.New("the database is in memory, so its locks exclude no other process")
+	errSQLiteMemory = errors.New("the database is in memory, so its locks exclude only who has the same *sql.DB")
 )
 
 // SQLite returns a Backend for the processes of one machine that share the database file of db, of any SQLite driver. Its

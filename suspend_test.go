@@ -17,16 +17,16 @@ import (
 // with it all timers, stood still.
 func jump(l *Leader, d time.Duration) { l.clock.skew.Add(int64(d)) }
 
-// trusted requires that all that a task and its process can ask agree on whether it leads, and returns what they say.
-func trusted(ctx context.Context, t *testing.T, l *Leader, name string) bool { //nolint:thelper // the context goes first
+// trusted requires that all that a task and its process can ask agree on whether it leads x, and returns what they say.
+func trusted(ctx context.Context, t *testing.T, l *Leader) bool {
 	t.Helper()
 	yes := Confirm(ctx) == nil
 	_, until := Deadline(ctx)
 	assert.Equal(t, yes, until || yes && l.backend.(*fakeBackend).durable)
 	if g := grantOf(ctx); g.ctx.Err() == nil && g.over.Load() != &errReturned {
-		assert.Equal(t, yes, l.IsLeading(name))
+		assert.Equal(t, yes, l.IsLeading("x"))
 		assert.Equal(t, yes, len(l.Leading()) > 0)
-		assert.Equal(t, yes, taskOf(l.Status(), name).State == StateLeading)
+		assert.Equal(t, yes, taskOf(l.Status(), "x").State == StateLeading)
 	} else {
 		assert.False(t, yes && g.over.Load() != nil)
 	}
@@ -45,11 +45,11 @@ func testLoopWallClockSetForward(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, n, j.count())
 		ctx := j.run(-1).ctx
-		require.True(t, trusted(ctx, t, l, "x"))
+		require.True(t, trusted(ctx, t, l))
 		first := b.session()
 		jump(l, time.Hour)
 		jumped := time.Now()
-		require.False(t, trusted(ctx, t, l, "x"), "before any timer has run")
+		require.False(t, trusted(ctx, t, l), "before any timer has run")
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r := j.run(-1)
@@ -58,7 +58,7 @@ func testLoopWallClockSetForward(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, n+1, j.count(), "once, and regained")
-		assert.True(t, trusted(j.run(-1).ctx, t, l, "x"))
+		assert.True(t, trusted(j.run(-1).ctx, t, l))
 		assert.EqualValues(t, n, l.Status().Losses)
 		assert.True(t, first != st.holder("x"))
 		how, when := first.end()
@@ -81,7 +81,7 @@ func testLoopWallClockSetBack(t *testing.T) {
 		synctest.Wait()
 		ctx := j.run(0).ctx
 		jump(l, -time.Hour)
-		require.True(t, trusted(ctx, t, l, "x"))
+		require.True(t, trusted(ctx, t, l))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 1, j.count(), "it costs nothing")
@@ -93,16 +93,16 @@ func testLoopWallClockSetBack(t *testing.T) {
 		end := sent.Add(6 * time.Second)
 		for range steps {
 			jump(l, -time.Hour)
-			require.True(t, trusted(ctx, t, l, "x"))
+			require.True(t, trusted(ctx, t, l))
 			deadline, _ := Deadline(ctx)
 			assert.Equal(t, end, deadline)
 			time.Sleep(time.Until(end) / time.Duration(steps+1))
 		}
 		time.Sleep(time.Until(end) - 1)
 		synctest.Wait()
-		require.True(t, trusted(ctx, t, l, "x"))
+		require.True(t, trusted(ctx, t, l))
 		time.Sleep(time.Nanosecond)
-		require.False(t, trusted(ctx, t, l, "x"))
+		require.False(t, trusted(ctx, t, l))
 		synctest.Wait()
 		require.ErrorIs(t, j.run(0).cause, errLeaseEnd)
 		assert.Equal(t, end, j.run(0).cancelled)
@@ -126,9 +126,9 @@ func testLoopWallClockThereAndBack(t *testing.T) {
 	ctx := j.run(0).ctx
 	for range 100 {
 		jump(l, -time.Hour)
-		require.True(t, trusted(ctx, t, l, "x"))
+		require.True(t, trusted(ctx, t, l))
 		jump(l, time.Hour)
-		require.True(t, trusted(ctx, t, l, "x"))
+		require.True(t, trusted(ctx, t, l))
 		jump(l, time.Second)
 		jump(l, -time.Second)
 		time.Sleep(700 * time.Millisecond)
@@ -161,12 +161,12 @@ func testLoopSuspendCountsInTheLease(t *testing.T) {
 			left := 6*time.Second - time.Since(sent)
 			for range pieces {
 				jump(l, (left-1)/time.Duration(pieces))
-				require.True(t, trusted(ctx, t, l, "x"))
+				require.True(t, trusted(ctx, t, l))
 			}
 			jump(l, (left-1)%time.Duration(pieces))
-			require.True(t, trusted(ctx, t, l, "x"))
+			require.True(t, trusted(ctx, t, l))
 			jump(l, 1)
-			require.False(t, trusted(ctx, t, l, "x"))
+			require.False(t, trusted(ctx, t, l))
 			woke := time.Now()
 			time.Sleep(clockGap)
 			synctest.Wait()
@@ -193,7 +193,7 @@ func testLoopSuspendThroughATakeover(t *testing.T) {
 	ctx := j.run(0).ctx
 	jump(l, time.Hour)
 	b.session().terminate()
-	require.False(t, trusted(ctx, t, l, "x"), "before the loop, or anybody, has heard of it")
+	require.False(t, trusted(ctx, t, l), "before the loop, or anybody, has heard of it")
 	woke := time.Now()
 	time.Sleep(1200 * time.Millisecond)
 	synctest.Wait()
@@ -231,7 +231,7 @@ func testLoopSuspendOfAStandby(t *testing.T) {
 	require.NoError(t, l.Resign(t.Context()))
 	synctest.Wait()
 	assert.True(t, standby.IsLeading("x"))
-	assert.True(t, trusted(j.run(-1).ctx, t, standby, "x"))
+	assert.True(t, trusted(j.run(-1).ctx, t, standby))
 }
 
 // The machine sleeps while the answer to a try is on its way, which grants the lock:
@@ -277,7 +277,7 @@ func testLoopSuspendDuringATry(t *testing.T) {
 		}
 		require.Equal(t, 1, j.count(), "on a session that lives")
 		assert.True(t, first != st.holder("x"))
-		assert.True(t, trusted(j.run(0).ctx, t, l, "x"))
+		assert.True(t, trusted(j.run(0).ctx, t, l))
 		assert.False(t, c.returned())
 		require.NoError(t, l.Resign(t.Context()))
 	}
@@ -315,7 +315,7 @@ func testLoopClocksMeanNothingWithoutExpiry(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		jump(l, d)
-		require.True(t, trusted(j.run(0).ctx, t, l, "x"))
+		require.True(t, trusted(j.run(0).ctx, t, l))
 	}
 	time.Sleep(time.Minute)
 	assert.Equal(t, 1, j.count())

@@ -21,7 +21,7 @@ const (
 	Unsupported EventKind = "unsupported"
 	// Disconnected means that the session is over: lost, because of Err, or closed for want of work.
 	Disconnected EventKind = "disconnected"
-	// Waiting means that another process has the lock of Name: this one stands by.
+	// Waiting means that a Run stands by: another process has the lock of Name, or another Run of this one.
 	Waiting EventKind = "waiting"
 	// Gained means that the task of Name starts.
 	Gained EventKind = "gained"
@@ -114,7 +114,7 @@ func (h *hub) close() {
 func (l *Leader) emitLocked(e Event) {
 	l.hub.seq++
 	e.Seq, e.Time, e.Generation = l.hub.seq, time.Now(), l.generation
-	if l.logsLocked() {
+	if l.logs != nil && !l.logs.closed {
 		l.logs.send(e)
 		l.logSeq = e.Seq
 	}
@@ -140,20 +140,18 @@ func (l *Leader) Watch(ctx context.Context) <-chan Event {
 	return w.events
 }
 
-// logsLocked reports whether there is a log to write. Its goroutine starts with the first event of a loop and ends when it
-// has written what was emitted until the loop ended: the handler is code of the user and may block. Then the next loop
-// starts no other one beside it, and what it does not write is counted.
-func (l *Leader) logsLocked() bool {
-	switch {
-	case l.opts.Logger == nil:
-		return false
-	case l.logs != nil && !l.logs.closed:
-		return true
-	case l.logged != nil:
+// startLogLocked starts the goroutine that writes the log, if there is a Logger: its handler is code of the user and may
+// block. It ends when it has written what was emitted until the loop ended. As long as an old one blocks there is no new
+// one, and what is not written is counted.
+func (l *Leader) startLogLocked() {
+	if l.opts.Logger == nil || l.logs != nil && !l.logs.closed {
+		return
+	}
+	if l.logged != nil {
 		select {
 		case <-l.logged:
 		default:
-			return false
+			return
 		}
 	}
 	w, logged := &watcher{events: make(chan Event, backlog)}, make(chan struct{})
@@ -170,7 +168,6 @@ func (l *Leader) logsLocked() bool {
 			e.log(log)
 		}
 	}()
-	return true
 }
 
 // log writes e: what is retried as a warning, the rest as information.
@@ -201,7 +198,7 @@ var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant tha
 	Unreachable:  "session not opened, trying on",
 	Unsupported:  "session not opened, giving up",
 	Disconnected: "session over",
-	Waiting:      "standing by, another process leads",
+	Waiting:      "standing by, somebody else leads",
 	Gained:       "leadership gained",
 	Stopping:     "task told to stop",
 	Lost:         "leadership lost",

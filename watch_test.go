@@ -225,7 +225,7 @@ func testLoopLoggerThatBlocksOverRestarts(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	assert.Equal(t, 1, bytes.Count(stacks, []byte("logsLocked.func1(")))
+	assert.Equal(t, 1, bytes.Count(stacks, []byte("startLogLocked.func1(")))
 	close(block)
 	synctest.Wait()
 	assert.Len(t, out.lines(), 4, "of the first loop")
@@ -352,17 +352,22 @@ func testWatchStandby(t *testing.T) {
 	synctest.Wait()
 	events := b.Watch(t.Context())
 	goRun(t.Context(), b, "x", obey)
-	goRun(t.Context(), b, "x", obey)
+	time.Sleep(time.Hour)
+	assert.Equal(t, []EventKind{Connected, Waiting}, kinds(events))
+	goRun(t.Context(), b, "x", obey) // behind the first
 	time.Sleep(time.Hour)
 	ran, err := b.Try(t.Context(), "x", obey)
 	require.NoError(t, err)
 	assert.False(t, ran)
-	assert.Equal(t, []EventKind{Connected, Waiting}, kinds(events))
+	assert.Empty(t, kinds(events))
 	st.set(func() { ab.failures = 1 << 30 })
 	ab.session().terminate()
 	time.Sleep(time.Hour)
 	st.set(func() { ab.failures = 0 })
 	assert.Equal(t, []EventKind{Gained}, kinds(events))
+	goRun(t.Context(), b, "x", obey)
+	synctest.Wait()
+	assert.Equal(t, []EventKind{Waiting}, kinds(events))
 }
 
 // A drop of the log is told, and every kind of event has a text.
