@@ -2,16 +2,7 @@
 
 package leader
 
-import (
-	"cmp"
-	"context"
-	"errors"
-	"strings"
-	"time"
-	"unicode"
-)
-
-var errDeaf = errors.New("dialing does not end: a hook of the configuration hangs")
+import "time"
 
 const (
 	// linger is for how long a session without work is kept: jobs that follow each other share it.
@@ -22,10 +13,6 @@ const (
 	clockGap = time.Second
 	// hopeless is how much longer than its context a dial, or the last statement of a Resign, is waited for.
 	hopeless = time.Second
-	// mostDeaf is how many dials that do not heed their context may go on beside the next one.
-	mostDeaf = 3
-	// mostTroubles is how many kinds of trouble are told of before there is a session again.
-	mostTroubles = 8
 )
 
 // state is what the loop knows: all of it is guarded by Leader.mu. The loop is the only one to act on it; callers add to it
@@ -76,14 +63,6 @@ type state struct {
 	tried       bool          // the last command was a try
 	heardAt     time.Time     // of the last try that notifications asked for
 	idleAt      time.Time     // since when there is nothing to do; zero while there is
-}
-
-// dial is one attempt to open a session, on a goroutine of its own.
-type dial struct {
-	cancel    context.CancelFunc
-	deadline  time.Time
-	unwanted  bool // the loop has cancelled it
-	abandoned bool // nobody waits for it: it closes what it opens
 }
 
 func (st *state) init() {
@@ -234,168 +213,4 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 		return l.workers == 0
 	}
 	return false
-}
-
-// connectLocked opens a session if somebody waits for one.
-func (l *Leader) connectLocked(now time.Time, due func(time.Time)) {
-	switch d := l.dial; {
-	case d != nil && now.Before(d.deadline.Add(hopeless)):
-		due(d.deadline.Add(hopeless))
-	case d != nil && l.deaf < mostDeaf:
-		l.abandonDialLocked()
-		l.dialFailedLocked(trouble{err: errDeaf, kind: "deaf"}, now)
-	case d != nil || len(l.contenders) == 0 && len(l.asks) == 0:
-	case now.Before(l.dialAt):
-		due(l.dialAt)
-	default:
-		l.dialLocked(now)
-		due(l.dial.deadline.Add(hopeless))
-	}
-}
-
-func (l *Leader) dialLocked(now time.Time) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.backend.dialTimeout())
-	d := &dial{cancel: cancel, deadline: now.Add(l.backend.dialTimeout())}
-	l.dial = d
-	opts := l.opts
-	opts.Namespace = cmp.Or(l.namespace, opts.Namespace) // as the first connection said, whatever the next one would
-	go func() {                                          // ends when open does, at the latest when code of the user that it runs returns
-		defer cancel()
-		s, err := l.backend.open(ctx, opts, l.clock)
-		if !l.dialed(d, s, troubleOf(err)) && s != nil { //nolint:contextcheck // a session outlives its dial
-			s.close()
-		}
-	}()
-}
-
-// abandonDialLocked leaves a dial alone whose hook hangs.
-func (l *Leader) abandonDialLocked() {
-	l.dial.cancel()
-	l.dial.abandoned = true
-	l.dial = nil
-	l.deaf++
-}
-
-// trouble is why a dial came to nothing. It is made outside mu, as it runs methods of the error, which may be the user's.
-type trouble struct {
-	err   error
-	kind  string // like err's text, but the same at each attempt
-	final bool   // it cannot heal
-	full  bool   // the server has no connection to spare
-}
-
-func troubleOf(err error) trouble {
-	if err == nil {
-		return trouble{}
-	}
-	kind := strings.Map(func(r rune) rune { // ports and addresses differ each time
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, err.Error())
-	return trouble{err: err, kind: kind, final: errors.Is(err, ErrUnsupported), full: tooManyConnections(err)}
-}
-
-// dialed hands the session that d has opened to the loop, if it still waits for it.
-func (l *Leader) dialed(d *dial, s session, failed trouble) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.poke()
-	if d.abandoned {
-		l.deaf--
-		return false
-	}
-	l.posted = append(l.posted, func() {
-		l.dial = nil
-		switch {
-		case failed.err == nil:
-			l.connectedLocked(s)
-		case !d.unwanted:
-			l.dialFailedLocked(failed, time.Now())
-		}
-	})
-	return true
-}
-
-func (l *Leader) dialFailedLocked(t trouble, now time.Time) {
-	if t.final {
-		l.emitLocked(Event{Kind: Unsupported, Err: t.err})
-	} else if !t.full || len(l.retired) == 0 { // our own that is held open may be the one too many
-		l.tellTroubleLocked(t)
-	}
-	l.dialAt = now.Add(backoff(l.failures))
-	l.failures++
-	l.err = t.err
-	l.poke()
-	if t.final {
-		l.failLocked(t.err)
-	}
-}
-
-// tellTroubleLocked tells of a kind of trouble the first time that it keeps the session away.
-func (l *Leader) tellTroubleLocked(t trouble) {
-	if _, told := l.troubles[t.kind]; told || len(l.troubles) >= mostTroubles {
-		return
-	}
-	if l.troubles == nil {
-		l.troubles = make(map[string]struct{})
-	}
-	l.troubles[t.kind] = struct{}{}
-	l.emitLocked(Event{Kind: Unreachable, Err: t.err})
-}
-
-// connectedLocked takes up a new session.
-func (l *Leader) connectedLocked(s session) {
-	now := time.Now()
-	info := s.about()
-	w := &worker{session: s, info: info, lease: &lease{clock: l.clock}}
-	if l.backend.expires() {
-		w.lease.length = l.opts.Lease
-	}
-	w.lease.renew(info.proved)
-	l.workers++
-	l.current, l.since, l.err, l.troubles = w, now, nil, nil
-	go w.run(l.post, l.heardLocked, // ends when the loop has called end or kill
-		func(err error) { l.brokenLocked(w, err) },
-		func() { l.workers-- })
-	// Counted from the last proof, as the lease is: setting a session up takes its time on a slow link.
-	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
-	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
-	l.nameLocked(info)
-	l.emitLocked(Event{Kind: Connected, Err: info.warning, place: l.place, namespace: l.namespace})
-}
-
-// nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.
-func (l *Leader) nameLocked(info sessionInfo) {
-	l.place = info.place
-	if l.named {
-		return
-	}
-	l.named, l.namespace = true, l.opts.Namespace
-	if l.namespace == "" {
-		l.namespace = info.namespace
-	}
-	for _, s := range l.slots {
-		if err := l.keyLocked(s); err != nil {
-			l.failSlotLocked(s, err)
-		}
-	}
-}
-
-// failLocked tells all who wait that they wait in vain.
-func (l *Leader) failLocked(err error) {
-	for s := range l.contenders {
-		l.failSlotLocked(s, err)
-	}
-	l.failAsksLocked(err)
-}
-
-func (l *Leader) failSlotLocked(s *slot, err error) {
-	s.err = err
-	for _, c := range s.queue {
-		if c.grant == nil {
-			l.dismissLocked(c, err)
-		}
-	}
 }
