@@ -89,7 +89,7 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	case once && first.grant != nil: // this process itself has the lock, or still runs the task
 		l.dismissLocked(c, nil)
 	case first.grant != nil:
-		l.emitLocked(Event{Kind: Waiting, Name: name})
+		l.waitingLocked(c)
 	case once && l.current != nil:
 		l.fresh = append(l.fresh, s) // whoever stands by can wait for the next Retry, but not a Try
 		l.poke()

@@ -50,7 +50,10 @@ func (l *Leader) orderLocked(command func(session) error, answer func(error)) {
 				l.brokenLocked(w, err)
 			case w == l.current:
 				answer(err)
+			case w.lease.length == 0: // given up meanwhile: what it took too late is nobody's
+				w.frees = append(w.frees, w.took...)
 			}
+			w.took = nil
 		}
 	})
 }
@@ -195,9 +198,11 @@ func (l *Leader) wantedLocked(all bool) []int64 {
 func (l *Leader) tryLocked(keys []int64, all bool) {
 	l.tries++
 	number, started := l.tries, time.Now()
+	w := l.current
 	var held []int64
 	l.orderLocked(func(s session) (err error) {
 		held, err = s.try(keys)
+		w.took = held
 		return err
 	}, func(err error) {
 		now := time.Now()
@@ -243,7 +248,9 @@ func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
 		switch {
 		case s == nil:
 		case !trouble:
-			l.waitingLocked(s)
+			if _, waits := l.contenders[s]; waits {
+				l.waitingLocked(s.first())
+			}
 			l.refuseLocked(s, number)
 		default:
 			if s.err == nil {
@@ -254,12 +261,14 @@ func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
 	}
 }
 
-// waitingLocked tells once that somebody else has the lock that a Run waits for.
-func (l *Leader) waitingLocked(s *slot) {
-	c := s.first()
-	if _, waits := l.contenders[s]; waits && !c.once && !c.waiting {
+// waitingLocked tells once that somebody else has the lock that a Run waits for. It is not inlined: its event would make the
+// stacks of all callers who wait twice as large.
+//
+//go:noinline
+func (l *Leader) waitingLocked(c *candidate) {
+	if !c.once && !c.waiting {
 		c.waiting = true
-		l.emitLocked(Event{Kind: Waiting, Name: s.name})
+		l.emitLocked(Event{Kind: Waiting, Name: c.slot.name})
 	}
 }
 
@@ -306,7 +315,10 @@ func (l *Leader) refuseLocked(s *slot, number uint64) {
 }
 
 // heardLocked has those ask at once who wait for one of keys, but not too often.
-func (l *Leader) heardLocked(keys []int64) {
+func (l *Leader) heardLocked(w *worker, keys []int64) {
+	if w != l.current {
+		return // the next session asks for all
+	}
 	for _, key := range keys {
 		s := l.keys[key]
 		if _, waits := l.contenders[s]; waits {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode"
@@ -148,14 +149,16 @@ func (l *Leader) connectedLocked(s session) {
 	w.lease.renew(info.proved)
 	l.workers++
 	l.current, l.since, l.err, l.troubles = w, now, nil, nil
-	go w.run(l.post, l.heardLocked, // ends when the loop has called end or kill
+	go w.run(l.post, // ends when the loop has called end or kill
+		func(keys []int64) { l.heardLocked(w, keys) },
 		func(err error) { l.brokenLocked(w, err) },
 		func() { l.workers-- })
 	// Counted from the last proof, as the lease is: setting a session up takes its time on a slow link.
 	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
 	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
 	l.nameLocked(info)
-	l.emitLocked(Event{Kind: Connected, Err: info.warning, place: l.place, namespace: l.namespace})
+	where := []slog.Attr{slog.String("place", l.place), slog.String("namespace", l.namespace)}
+	l.emitLocked(Event{Kind: Connected, Err: info.warning, where: where})
 }
 
 // nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.

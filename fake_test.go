@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -109,6 +110,7 @@ type fakeBackend struct {
 	dialHang bool          // dials wait for their context
 	dialDeaf chan struct{} // if set, dials wait for it, whatever becomes of their context
 	dialTime time.Duration
+	patience time.Duration // with a dial, if not 5 s; set before the first one
 	setUp    time.Duration // what the answer to the last statement of opening a session takes
 	lag      time.Duration // of the answers to all statements of new sessions
 	dark     bool          // new sessions have no link
@@ -122,7 +124,7 @@ type fakeBackend struct {
 func (b *fakeBackend) check(Options) error        { return nil }
 func (b *fakeBackend) expires() bool              { return !b.durable }
 func (b *fakeBackend) retry() time.Duration       { return time.Second }
-func (b *fakeBackend) dialTimeout() time.Duration { return 5 * time.Second }
+func (b *fakeBackend) dialTimeout() time.Duration { return cmp.Or(b.patience, 5*time.Second) }
 
 // fault has the next statement of kind meet f.
 func (b *fakeBackend) fault(kind string, f ...fakeFault) {

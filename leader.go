@@ -201,25 +201,25 @@ func (l *Leader) endedLocked(c *candidate, ended error) error {
 func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(context.Context) error) (again bool, err error) {
 	g.caller = ctx
 	stopped := make(chan struct{})
-	unwatch := context.AfterFunc(ctx, func() { // ends at once: it only takes a note
-		defer close(stopped)
-		l.stop(c, g, context.Cause(ctx))
-	})
-	returned := false
+	unwatch, returned := func() bool { return true }, false
 	defer func() {
-		if !returned { // a panic or Goexit is on its way through
+		if !returned { // a panic or Goexit is on its way through, of the task or of a method of ctx or of its error
 			unwatch()
 			l.abandon(c, g)
 		}
 		g.release()
 	}()
+	unwatch = context.AfterFunc(ctx, func() { // ends at once: it only takes a note
+		defer close(stopped)
+		l.stop(c, g, context.Cause(ctx))
+	})
 	taskErr := task(g.ctx) //nolint:contextcheck // derived from ctx in await
 	failure := failed(taskErr)
-	returned = true
 	ended := ctx.Err() // before unwatch: the task may be told, and return, before the watch is
 	if !unwatch() {
 		<-stopped
 	}
+	returned = true
 	return l.returned(c, g, ended, taskErr, failure)
 }
 

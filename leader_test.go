@@ -210,6 +210,7 @@ func testRunUnwindsAPanic(t *testing.T) {
 	other, _ := st.leader(t, Options{})
 	beside := &job{}
 	goRun(t.Context(), l, "beside", beside.task)
+	synctest.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, unwind := range []func(context.Context){

@@ -109,12 +109,13 @@ func (l *Leader) loop(ended chan struct{}) {
 	for {
 		l.mu.Lock()
 		l.startLogLocked() // where an old one was still at it
-		l.expireLocked()   // before any answer: a late one revives nothing
 		posted := l.posted
 		l.posted = nil
 		for _, f := range posted {
+			l.expireLocked() // before each answer: a late one revives nothing
 			f()
 		}
+		l.expireLocked()
 		now := time.Now()
 		next, done := l.advanceLocked(now)
 		if done {
@@ -210,7 +211,11 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 		l.abandonDialLocked()
 		return l.workers == 0
 	default:
-		return l.workers == 0
+		gone := end.Add(3 * hopeless) // of a connection whose methods, which may be the user's, hang
+		if l.resigned {
+			due(gone)
+		}
+		return l.workers == 0 || l.resigned && !now.Before(gone)
 	}
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -79,7 +80,8 @@ func (s *pgSession) apart(ctx context.Context, other *pgSession) error {
 	}
 	if _, err := other.conn.Exec(ctx, "BEGIN READ ONLY"); err != nil {
 		// The driver tells of the end of the connection that follows.
-		if said := other.spoken; said != nil && said.Code == "08P01" { // protocol_violation
+		// Its code, 08P01, is also that of a server connection that crashed: only the text tells.
+		if said := other.spoken; said != nil && strings.Contains(said.Message, "statement pooling") {
 			return affinityError("it takes no transactions: %s", said.Message)
 		}
 		return err

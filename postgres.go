@@ -101,8 +101,8 @@ func (p *postgres) check(Options) error {
 	if p.err != nil {
 		return p.err
 	}
-	if !parsed(p.config) {
-		return errors.New("PostgresConfig: the config was not made by pgx.ParseConfig")
+	if p.config.DialFunc == nil || p.config.LookupFunc == nil || !parsed(p.config) {
+		return errors.New("PostgresConfig: the config was not made by pgx.ParseConfig, or lacks the DialFunc or LookupFunc that it sets")
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSes
 		return nil, refusedAtConnect(newDialError(err))
 	}
 	s.conn = conn
-	s.fatal = nil // of a host before the one that let us in
+	s.fatal, s.spoken = nil, nil // of a host before the one that let us in
 	s.connected.Store(true)
 	s.wire.adopted.Store(true)
 	if err := s.wire.SetDeadline(time.Time{}); err != nil {
@@ -50,7 +50,15 @@ func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSes
 
 // refusedAtConnect tells what no later try will change.
 func refusedAtConnect(err error) error {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == "42704" { // undefined_object
+	final := func(err error) bool {
+		pgErr, ok := errors.AsType[*pgconn.PgError](err)
+		return ok && pgErr.Code == "42704" // undefined_object
+	}
+	errs := []error{err}
+	if d, ok := err.(*dialError); ok { // of every host
+		errs = d.errs
+	}
+	if !slices.ContainsFunc(errs, func(err error) bool { return !final(err) }) {
 		return fmt.Errorf("%w: the server does not know a parameter of the connection string: leave it out (for a schema, Options.Namespace or search_path): %w", ErrUnsupported, err)
 	}
 	return fmt.Errorf("connect: %w", err)
@@ -164,7 +172,11 @@ func (s *pgSession) adapt(config *pgx.ConnConfig) {
 		if wrap == nil {
 			return conn, nil
 		}
-		return wrap(ctx, config, conn)
+		wrapped, err := wrap(ctx, config, conn)
+		if err != nil {
+			return conn, err // the driver closes what it gets, also beside an error
+		}
+		return wrapped, nil
 	}
 }
 

@@ -93,7 +93,7 @@ func TestPostgresScopes(t *testing.T) {
 		for scope, l := range leaders {
 			u, err := url.Parse(dsns[scope])
 			require.NoError(t, err)
-			assert.Equal(t, u.Path, "/"+l.Status().Place)
+			assert.Equal(t, u.Path+"@"+u.Host, "/"+l.Status().Place)
 		}
 	})
 }

@@ -177,7 +177,7 @@ func testPostgresSessionSwitched(t *testing.T, dsn string, kept bool) {
 	poll(t, soon, "the task is told", func() bool { return !r.of("x", "a")[0].told.IsZero() })
 	was := r.of("x", "a")[0]
 	assert.ErrorIs(t, was.cause, ErrLost)
-	assert.ErrorContains(t, was.cause, "answered instead of")
+	assert.ErrorIs(t, was.cause, errMoved)
 	assert.ErrorContains(t, was.cause, "pooler")
 	assert.Less(t, was.told.Sub(at), changeNotice)
 	poll(t, changeOptions(t, "").SessionTimeout+redial, "led again", func() bool { return len(r.running("x")) == 1 })

@@ -392,6 +392,7 @@ func testLoopIdleDuringADial(t *testing.T) {
 	st := newFakeStore()
 	l, b := st.leader(t, Options{})
 	events := l.Watch(t.Context())
+	b.patience = 7 * time.Second // not at the instant at which the loop has lingered
 	b.dialTime = 4 * time.Second
 	b.failures = 1
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -155,8 +155,9 @@ func (s *pgSession) settings(version int) [][2]string {
 	}
 	timeout := s.opts.SessionTimeout
 	seconds := func(d time.Duration) int64 { return int64(max((d+time.Second-1)/time.Second, 1)) }
-	// Between two probes Linux does not look whether tcp_user_timeout is over, so they are close. It allows 127 of them.
-	idle, interval := seconds(timeout/2), seconds(timeout/200)
+	// Between two probes Linux does not look whether tcp_user_timeout is over, so they are close. It allows 127 of
+	// them, and no first one after more than 32,767 s.
+	idle, interval := min(seconds(timeout/2), 32767), seconds(timeout/200)
 	count := max((seconds(timeout)-idle+interval-1)/interval, 1)
 	settings := [][2]string{
 		{"search_path", "pg_catalog, pg_temp"}, // nobody's functions but the server's

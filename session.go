@@ -100,7 +100,8 @@ type worker struct {
 	running int     // tasks that hold a lock of this session; guarded by Leader.mu, like the next two
 	busy    bool    // a command is under way
 	ended   bool    // the other side has ended the session
-	frees   []int64 // locks of tasks that have returned since it was given up; only where locks do not expire
+	frees   []int64 // locks that nobody wants since it was given up; only where locks do not expire
+	took    []int64 // by a try whose answer the loop has not seen
 
 	mu        sync.Mutex
 	command   func(session) func()

@@ -49,7 +49,7 @@ const (
 		AND l.granted AND l.pid = pg_catalog.pg_backend_pid()`
 	sqlKey = `((l.classid::pg_catalog.int8 << 32) | l.objid::pg_catalog.int8)`
 
-	sqlHolders = `SELECT ` + sqlKey + `, l.pid, coalesce(a.application_name, ''),
+	sqlHolders = `SELECT ` + sqlKey + `, coalesce(l.pid, 0), coalesce(a.application_name, ''),
 		(extract(epoch FROM a.backend_start) * 1000)::pg_catalog.int8
 		FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock' AND l.granted
@@ -118,6 +118,9 @@ func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
 	}
 	missing, lookErr := s.reconcile()
 	if lookErr != nil {
+		if over, ok := errors.AsType[*sessionError](lookErr); ok {
+			return nil, over
+		}
 		return nil, &sessionError{err: lookErr}
 	}
 	wanted := make(map[int64]struct{}, len(keys))

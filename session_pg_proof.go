@@ -87,7 +87,7 @@ type vitals struct {
 func (s *pgSession) changed(now vitals) error {
 	switch {
 	case now.pid != s.info.pid:
-		return fmt.Errorf("server process %d answered instead of %d: there is a pooler in between that is not in session mode", now.pid, s.info.pid)
+		return fmt.Errorf("%w (%d instead of %d)", errMoved, now.pid, s.info.pid)
 	case now.recovery || now.readOnly != "off":
 		return unusable(now.recovery)
 	}

@@ -125,6 +125,7 @@ func testLoopWallClockThereAndBack(t *testing.T) {
 	time.Sleep(time.Minute + time.Second)
 	ctx := j.run(0).ctx
 	for range 100 {
+		synctest.Wait() // a proof that is sent in between is another matter
 		jump(l, -time.Hour)
 		require.True(t, trusted(ctx, t, l))
 		jump(l, time.Hour)
@@ -149,6 +150,7 @@ func testLoopSuspendCountsInTheLease(t *testing.T) {
 			j := &job{}
 			goRun(t.Context(), l, "x", j.task)
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			b.fault(kindProve, fakeFault{}, fakeFault{hang: true}) // the next one is the last one
 			proofs := b.count(kindProve)
 			for b.count(kindProve) == proofs {

@@ -51,7 +51,7 @@ type Event struct {
 	Generation uint64 // of the session that the event belongs to; see Status
 	Err        error  // why, where something went wrong. Encode its text: most errors are {} in JSON
 
-	place, namespace string // of a session opened, for the log
+	where []slog.Attr // of a session opened, for the log
 }
 
 // backlog is how many events are kept for a reader of Watch who does not read.
@@ -176,9 +176,7 @@ func (e Event) log(log *slog.Logger) {
 	if e.Name != "" {
 		attrs = append(attrs, slog.String("name", e.Name))
 	}
-	if e.Kind == Connected {
-		attrs = append(attrs, slog.String("place", e.place), slog.String("namespace", e.namespace))
-	}
+	attrs = append(attrs, e.where...)
 	level := slog.LevelInfo
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("err", e.Err))

@@ -58,9 +58,19 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, w.note(err)
 }
 
+// interrupted tells a deadline that has passed, by whatever kind of connection, from the network's own ETIMEDOUT.
+func interrupted(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	_, system := errors.AsType[syscall.Errno](err)
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout() && !system
+}
+
 // note remembers the first error that is not an interrupt of our own.
 func (w *wire) note(err error) error {
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && !interrupted(err) {
 		w.failure.CompareAndSwap(nil, &err)
 	}
 	return err
