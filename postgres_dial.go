@@ -55,7 +55,7 @@ func refusedAtConnect(err error) error {
 		return ok && pgErr.Code == "42704" // undefined_object
 	}
 	errs := []error{err}
-	if d, ok := err.(*dialError); ok { // of every host
+	if d, ok := errors.AsType[*dialError](err); ok { // of every host
 		errs = d.errs
 	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return !final(err) }) {
@@ -162,8 +162,13 @@ func (s *pgSession) adapt(config *pgx.ConnConfig) {
 		s.host, s.address = peer(names, network, address)
 		return &wire{Conn: conn, clock: s.clock}, nil
 	}
-	// Not in DialFunc, which the driver also calls for cancel requests, on goroutines of its own.
-	config.AfterNetConnect = func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
+	config.AfterNetConnect = s.afterNetConnect(wrap)
+}
+
+// afterNetConnect notes which connection the driver goes on with: not in DialFunc, which it also calls for cancel requests, on
+// goroutines of its own.
+func (s *pgSession) afterNetConnect(wrap func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)) func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error) {
+	return func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		raw := conn
 		if t, ok := conn.(*tls.Conn); ok {
 			raw = t.NetConn()

@@ -139,8 +139,8 @@ func testLoopAnswersInABatchReviveNothing(t *testing.T) {
 
 // panicking is a caller's context of which a method panics, once.
 type panicking struct {
-	context.Context
-	now bool
+	context.Context //nolint:containedctx // it is one
+	now             bool
 }
 
 func (p *panicking) Err() error {
