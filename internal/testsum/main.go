@@ -11,11 +11,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -24,6 +26,8 @@ import (
 // event is a line of go test -json; see go doc test2json.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
+
+	Elapsed float64 // s
 }
 
 type summary struct {
@@ -34,6 +38,7 @@ type summary struct {
 	skips    []string                    // reason, tab, name
 	failures []string                    // names
 	counts   map[string]int              // tests by the action that ended them
+	times    map[string]float64          // of the tests that are no subtests, in seconds
 	failed   bool
 }
 
@@ -59,6 +64,7 @@ func run(skips, failures, allow, label string) error {
 		label:   label,
 		pending: map[string]*strings.Builder{},
 		counts:  map[string]int{},
+		times:   map[string]float64{},
 	}
 	if err := s.read(os.Stdin); err != nil {
 		return err
@@ -144,6 +150,9 @@ func (s *summary) ended(e event, key string) {
 		return
 	}
 	s.counts[e.Action]++
+	if !strings.Contains(e.Test, "/") {
+		s.times[e.Test] = e.Elapsed
+	}
 	var output string
 	if b := s.pending[key]; b != nil {
 		output = b.String()
@@ -175,6 +184,17 @@ func reason(output string) string {
 	return strings.ReplaceAll(last, "\t", " ")
 }
 
+// slowest returns the tests that took longest, and more than 5 s.
+func (s *summary) slowest() (texts []string) {
+	names := slices.SortedFunc(maps.Keys(s.times), func(a, b string) int { return cmp.Compare(s.times[b], s.times[a]) })
+	for _, name := range names[:min(len(names), 8)] {
+		if s.times[name] > 5 {
+			texts = append(texts, fmt.Sprintf("%s %.0f s", name, s.times[name]))
+		}
+	}
+	return texts
+}
+
 // close prints what was left open, as a crash of the test binary leaves it, and the totals.
 func (s *summary) close() error {
 	for key, b := range s.pending {
@@ -190,6 +210,9 @@ func (s *summary) close() error {
 		return slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, test+"/") })
 	})
 	fmt.Printf("%d passed, %d failed, %d skipped\n", s.counts["pass"], s.counts["fail"], s.counts["skip"])
+	if slow := s.slowest(); len(slow) > 0 {
+		fmt.Printf("slowest: %s\n", strings.Join(slow, ", "))
+	}
 	switch {
 	case s.failed:
 		return errors.New("failed")

@@ -23,6 +23,7 @@ func summarize(t *testing.T, events ...event) (*summary, error) {
 		label:   "13",
 		pending: map[string]*strings.Builder{},
 		counts:  map[string]int{},
+		times:   map[string]float64{},
 	}
 	if err := s.read(strings.NewReader(in.String())); err != nil {
 		t.Fatal(err)
@@ -70,5 +71,17 @@ func TestFailuresAreNamedByTheirInnermostTest(t *testing.T) {
 	want := []string{"TestA/two", "TestAB", "TestC (did not end)"}
 	if err == nil || !slices.Equal(s.failures, want) {
 		t.Errorf("failures %q, %v; want %q", s.failures, err, want)
+	}
+}
+
+func TestSlowestAreNamed(t *testing.T) {
+	s, err := summarize(t,
+		event{Action: "pass", Test: "TestQuick", Elapsed: 1},
+		event{Action: "pass", Test: "TestSlow", Elapsed: 6},
+		event{Action: "pass", Test: "TestSlower/Part", Elapsed: 70},
+		event{Action: "pass", Test: "TestSlower", Elapsed: 70.4},
+	)
+	if want := []string{"TestSlower 70 s", "TestSlow 6 s"}; err != nil || !slices.Equal(s.slowest(), want) {
+		t.Errorf("slowest %q, %v; want %q", s.slowest(), err, want)
 	}
 }
