@@ -234,8 +234,8 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error) outcome {
 		o.lost = *reason
 		o.again = !c.once && ended == nil && !l.resigned
 		c.grant = nil
-		if g.worker != l.current && g.lease.length == 0 {
-			g.worker.frees = append(g.worker.frees, c.slot.key)
+		if g.worker != l.current {
+			g.worker.unwanted(c.slot.key)
 		}
 		if o.again {
 			l.contendLocked(c.slot)

@@ -50,8 +50,8 @@ func (l *Leader) orderLocked(command func(session) error, answer func(error)) {
 				l.brokenLocked(w, err)
 			case w == l.current:
 				answer(err)
-			case w.lease.length == 0: // given up meanwhile: what it took too late is nobody's
-				w.frees = append(w.frees, w.took...)
+			default: // given up meanwhile: what it took too late is nobody's
+				w.unwanted(w.took...)
 			}
 			w.took = nil
 		}

@@ -96,7 +96,6 @@ func (l *Leader) startLoopLocked() {
 	if l.running == nil {
 		l.running = make(chan struct{})
 		l.idleAt = time.Time{}
-		l.startLogLocked()
 		go l.loop(l.running)
 	}
 	l.poke()
@@ -108,7 +107,7 @@ func (l *Leader) loop(ended chan struct{}) {
 	defer timer.Stop()
 	for {
 		l.mu.Lock()
-		l.startLogLocked() // where an old one was still at it
+		l.startLogLocked() // again, where an old one was still at it
 		posted := l.posted
 		l.posted = nil
 		for _, f := range posted {

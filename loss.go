@@ -46,9 +46,7 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 		l.loseSlotLocked(s, reason)
 	}
 	l.generation++ // after what is told of the old one
-	if w.lease.length == 0 {
-		w.frees = append(w.frees, l.frees...) // what nobody wanted
-	}
+	w.unwanted(l.frees...)
 	l.fresh, l.heard, l.frees, l.tells = nil, nil, nil, nil
 	l.askAgainLocked()
 	if ended || w.running == 0 {
@@ -68,8 +66,8 @@ func (l *Leader) loseSlotLocked(s *slot, reason error) {
 	if c == nil || c.grant == nil || c.grant.over.Load() != nil && !s.freeing {
 		return
 	}
-	if w := c.grant.worker; w != l.current && w.lease.length == 0 && (s.freeing || c.grant.cancel == nil) {
-		w.frees = append(w.frees, s.key) // no task of it runs
+	if w := c.grant.worker; w != l.current && (s.freeing || c.grant.cancel == nil) {
+		w.unwanted(s.key) // no task of it runs
 	}
 	if s.freeing { // its task has returned while the lock was held: nothing is lost
 		l.freedLocked(s, Released, reason)

@@ -45,7 +45,7 @@ func TestPostgresPoolerSaysNothingBetweenStatements(t *testing.T) {
 				stop := func() {}
 				for _, busy := range []bool{false, true} {
 					if busy {
-						stop = hammer(t, url, 2*size)
+						stop = pgtest.Hammer(t, url, 2*size)
 					}
 					s, other := dialed(t, url), dialed(t, url)
 					err := s.attached(t.Context(), other)
@@ -104,31 +104,6 @@ func TestPostgresLocksAreAskedOfOurServerProcessOnly(t *testing.T) {
 	require.ErrorIs(t, err, errMoved)
 	s.info.pid = own
 	assert.Equal(t, 1, locks(t, url), "still held, and no other")
-}
-
-// hammer has clients run short statements through url until the returned function is called.
-func hammer(t *testing.T, url string, clients int) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	var done atomic.Int64
-	for range clients {
-		conn, err := pgx.Connect(ctx, url+"&default_query_exec_mode=simple_protocol")
-		require.NoError(t, err)
-		wg.Go(func() { // until stop
-			for ctx.Err() == nil {
-				_, err := conn.Exec(context.Background(), "SELECT pg_sleep(0.001)")
-				assert.NoError(t, err)
-				done.Add(1)
-			}
-			_ = conn.Close(context.Background())
-		})
-	}
-	poll(t, soon, "the others are at work", func() bool { return done.Load() > int64(clients) })
-	return sync.OnceFunc(func() {
-		cancel()
-		wg.Wait()
-	})
 }
 
 // listeners counts the server connections of a pool of size that listen.

@@ -152,12 +152,7 @@ func TestPostgresDeadHostCostsFiveSeconds(t *testing.T) {
 func TestPostgresServerStarting(t *testing.T) {
 	server := pgtest.Start(t)
 	dbCheckLeaks(t, server.URL())
-	log := &dbLog{}
-	opts := dbTimings()
-	opts.Logger = log.logger()
-	l := dbLeader(t, leader.Postgres(server.URL()), opts)
-	run := dbStart(t, l, "a")
-	dbLeads(t, l, "a")
+	l, run, log := dbLogged(t, server.URL())
 	log.settled(t, l)
 
 	admin := pgtest.Connect(t, server.URL())

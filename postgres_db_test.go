@@ -268,15 +268,22 @@ func (b *dbLog) counts() map[string]int {
 	return counts
 }
 
-func TestPostgresRestartsAreLossesThatPass(t *testing.T) {
-	server := pgtest.Start(t)
-	dbCheckLeaks(t, server.URL())
+// dbLogged is a Leader with a log, which leads a.
+func dbLogged(t *testing.T, url string) (*leader.Leader, *dbRun, *dbLog) {
+	t.Helper()
 	log := &dbLog{}
 	opts := dbTimings()
 	opts.Logger = log.logger()
-	l := dbLeader(t, leader.Postgres(server.URL()), opts)
+	l := dbLeader(t, leader.Postgres(url), opts)
 	run := dbStart(t, l, "a")
 	dbLeads(t, l, "a")
+	return l, run, log
+}
+
+func TestPostgresRestartsAreLossesThatPass(t *testing.T) {
+	server := pgtest.Start(t)
+	dbCheckLeaks(t, server.URL())
+	l, run, log := dbLogged(t, server.URL())
 	require.Equal(t, map[string]int{"session opened": 1, "leadership gained": 1}, log.settled(t, l))
 	for i, down := range []struct {
 		mode string

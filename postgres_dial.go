@@ -50,15 +50,12 @@ func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSes
 
 // refusedAtConnect tells what no later try will change.
 func refusedAtConnect(err error) error {
-	final := func(err error) bool {
-		pgErr, ok := errors.AsType[*pgconn.PgError](err)
-		return ok && pgErr.Code == "42704" // undefined_object
-	}
 	errs := []error{err}
 	if d, ok := errors.AsType[*dialError](err); ok { // of every host
 		errs = d.errs
 	}
-	if !slices.ContainsFunc(errs, func(err error) bool { return !final(err) }) {
+	const undefinedObject = "42704"
+	if !slices.ContainsFunc(errs, func(err error) bool { return sqlState(err) != undefinedObject }) {
 		return fmt.Errorf("%w: the server does not know a parameter of the connection string: leave it out (for a schema, Options.Namespace or search_path): %w", ErrUnsupported, err)
 	}
 	return fmt.Errorf("connect: %w", err)
@@ -114,10 +111,22 @@ func addressIn(text string) string {
 	return address
 }
 
+// sqlState returns the code of a server's error, or "" if err is none.
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// isAnswer reports whether err is the word of a server.
 func isAnswer(err error) bool {
 	_, ok := errors.AsType[*pgconn.PgError](err)
 	return ok
 }
+
+// tooManyConnections reports whether a server has refused a connection because it has too many.
+func tooManyConnections(err error) bool { return sqlState(err) == "53300" }
 
 // adapt takes out of config, a copy, what would run code of the user inside the session or change its I/O.
 func (s *pgSession) adapt(config *pgx.ConnConfig) {

@@ -228,12 +228,18 @@ func (h hole) strands(t *testing.T, dsn string) bool {
 	return h.up && version < 140000
 }
 
+// holdsFor requires that is stays true for d.
+func holdsFor(t *testing.T, d time.Duration, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		require.True(t, is(), what)
+	}
+}
+
 // never requires that cond stays false for d.
 func never(t *testing.T, d time.Duration, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		require.False(t, cond(), what)
-	}
+	holdsFor(t, d, "never: "+what, func() bool { return !cond() })
 }
 
 // digger opens a hole under the first connection of a proxy.

@@ -56,14 +56,7 @@ func TestPostgresHealthDownAtStart(t *testing.T) {
 func TestPostgresHealthOfAStandby(t *testing.T) {
 	dsn := pgtest.URL(t)
 	flat(t, dsn)
-	proxy := pgtest.NewProxy(t, hostOf(t, dsn))
-	a := newLeader(t, Postgres(dsn), faultOptions(t, "a"))
-	b := newLeader(t, Postgres(proxy.URL(dsn)), faultOptions(t, "b"))
-	r := &recorder{}
-	goRun(t.Context(), a, "x", r.task("a", "x", nil))
-	r.await(t, "x", "a")
-	goRun(t.Context(), b, "x", r.task("b", "x", nil))
-	poll(t, soon, "b contends", contends(b, "x"))
+	proxy, a, b, r := leaderAndStandby(t, dsn)
 	events := b.Watch(t.Context())
 	proved := func(l *Leader) bool { return l.Status().Connected && l.Status().ProofAge < faultLease }
 	holdsFor(t, 3*faultCheck, "a standby is connected, contends and does not lead", func() bool {

@@ -32,33 +32,6 @@ func poolerTrials() int {
 	return 3
 }
 
-// poolerHammer has clients run short transactions through url until the returned function is called.
-func poolerHammer(t *testing.T, url string, clients int) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	var done atomic.Int64
-	for range clients {
-		conn, err := pgx.Connect(ctx, url+"&default_query_exec_mode=simple_protocol")
-		require.NoError(t, err)
-		wg.Go(func() { // until stop
-			for ctx.Err() == nil {
-				if _, err := conn.Exec(context.Background(), "SELECT pg_sleep(0.001)"); err != nil {
-					t.Error(err)
-					break
-				}
-				done.Add(1)
-			}
-			_ = conn.Close(context.Background())
-		})
-	}
-	dbWithin(t, dbPatience, "the others are at work", func() bool { return done.Load() > int64(clients) })
-	return sync.OnceFunc(func() {
-		cancel()
-		wg.Wait()
-	})
-}
-
 // poolerLeft tells what is left behind in the server connections of a pool of size: each answers one of as many clients.
 func poolerLeft(t *testing.T, url string, size int) (left []string) {
 	t.Helper()
@@ -132,7 +105,7 @@ func TestPostgresPoolerThatSharesSessionsIsRefused(t *testing.T) {
 				assert.Empty(t, poolerLeft(t, url, size), "idle")
 				poolerRefused(t, url) // and once more with all server connections open
 				assert.Empty(t, poolerLeft(t, url, size), "idle, full")
-				stop := poolerHammer(t, url, 2*size)
+				stop := pgtest.Hammer(t, url, 2*size)
 				defer stop()
 				retried := 0
 				var slowest time.Duration

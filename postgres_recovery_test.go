@@ -43,16 +43,23 @@ func TestPostgresStandbyLosesItsSession(t *testing.T) {
 	})
 }
 
-func testPostgresStandby(t *testing.T, dsn string, fault func(b *Leader, proxy *pgtest.Proxy)) {
+// leaderAndStandby has a lead x, and b, behind a proxy, wait for it.
+func leaderAndStandby(t *testing.T, dsn string) (proxy *pgtest.Proxy, a, b *Leader, r *recorder) {
 	t.Helper()
-	proxy := pgtest.NewProxy(t, hostOf(t, dsn))
-	a := newLeader(t, Postgres(dsn), faultOptions(t, "a"))
-	b := newLeader(t, Postgres(proxy.URL(dsn)), faultOptions(t, "b"))
-	r := &recorder{}
+	proxy = pgtest.NewProxy(t, hostOf(t, dsn))
+	a = newLeader(t, Postgres(dsn), faultOptions(t, "a"))
+	b = newLeader(t, Postgres(proxy.URL(dsn)), faultOptions(t, "b"))
+	r = &recorder{}
 	goRun(t.Context(), a, "x", r.task("a", "x", nil))
 	r.await(t, "x", "a")
 	goRun(t.Context(), b, "x", r.task("b", "x", nil))
 	poll(t, soon, "b contends", contends(b, "x"))
+	return proxy, a, b, r
+}
+
+func testPostgresStandby(t *testing.T, dsn string, fault func(b *Leader, proxy *pgtest.Proxy)) {
+	t.Helper()
+	proxy, a, b, r := leaderAndStandby(t, dsn)
 	fault(b, proxy)
 	require.NoError(t, a.Resign(t.Context()))
 	left := time.Now()

@@ -32,14 +32,6 @@ func sessionsAt(t *testing.T, dsn string, leaders ...*Leader) (n int) {
 	return n
 }
 
-// holdsFor requires that is stays true for d.
-func holdsFor(t *testing.T, d time.Duration, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		require.True(t, is(), what)
-	}
-}
-
 // TestPostgresPrimaryStops is C32: the primary goes and its replica is promoted. Whether the primary crashes or is stopped and
 // comes back as a standby, its sessions are lost at once, and leadership is had again at the new primary, whatever the order of
 // the hosts.

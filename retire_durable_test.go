@@ -14,6 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// besideAStuckTask returns a Leader whose locks do not expire and whose task "stuck" goes on until free is called.
+func besideAStuckTask(t *testing.T) (st *fakeStore, l *Leader, b *fakeBackend, free func()) {
+	t.Helper()
+	st = newFakeStore()
+	l, b = st.leader(t, Options{})
+	b.durable = true
+	stuck := &job{hold: make(chan struct{})}
+	goRun(t.Context(), l, "stuck", stuck.task)
+	return st, l, b, func() { close(stuck.hold) }
+}
+
 // Where locks do not expire, a session that is given up keeps those of tasks that still run, and no other: nobody else frees
 // them. Here a task returns while the proof is under way by which the session is given up.
 func TestRetireFreesWhatWasBeingReleased(t *testing.T) {
@@ -21,11 +32,7 @@ func TestRetireFreesWhatWasBeingReleased(t *testing.T) {
 }
 
 func testRetireFreesWhatWasBeingReleased(t *testing.T) {
-	st := newFakeStore()
-	l, b := st.leader(t, Options{})
-	b.durable = true
-	stuck := &job{hold: make(chan struct{})}
-	goRun(t.Context(), l, "stuck", stuck.task)
+	st, l, b, free := besideAStuckTask(t)
 	end := make(chan struct{})
 	c := goRun(t.Context(), l, "x", func(context.Context) error { <-end; return nil })
 	synctest.Wait()
@@ -39,7 +46,7 @@ func testRetireFreesWhatWasBeingReleased(t *testing.T) {
 	require.Equal(t, 1, l.Status().Retired)
 	assert.Nil(t, st.holder("x"), "nobody runs x")
 	assert.NotNil(t, st.holder("stuck"))
-	close(stuck.hold)
+	free()
 }
 
 // And here a try is under way, whose answer comes to a session that has been given up because a release took too long.
@@ -48,11 +55,7 @@ func TestRetireFreesWhatATryTookTooLate(t *testing.T) {
 }
 
 func testRetireFreesWhatATryTookTooLate(t *testing.T) {
-	st := newFakeStore()
-	l, b := st.leader(t, Options{})
-	b.durable = true
-	stuck := &job{hold: make(chan struct{})}
-	goRun(t.Context(), l, "stuck", stuck.task)
+	_, l, b, free := besideAStuckTask(t)
 	end := make(chan struct{})
 	go func() {
 		defer func() { assert.NotNil(t, recover()) }()
@@ -69,7 +72,7 @@ func testRetireFreesWhatATryTookTooLate(t *testing.T) {
 	require.Equal(t, 1, l.Status().Retired)
 	assert.True(t, l.IsLeading("x"))
 	assert.Equal(t, 1, j.count())
-	close(stuck.hold)
+	free()
 }
 
 // What a retired session hears is nothing to keep: the next session asks for all.

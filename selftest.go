@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // setUpTimeout bounds the statements of setting a session up, without those to a pooler.
@@ -40,12 +38,11 @@ func (s *pgSession) setUp(ctx context.Context, dial func(context.Context) (*pgSe
 
 // incapable tells errors of a server that lacks what is needed from those that pass.
 func incapable(err error) error {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || errors.Is(err, ErrUnsupported) {
+	if errors.Is(err, ErrUnsupported) {
 		return err
 	}
 	const privilege = "42501"
-	if strings.HasPrefix(pgErr.Code, "0A") || strings.HasPrefix(pgErr.Code, "42") && pgErr.Code != privilege {
+	if code := sqlState(err); strings.HasPrefix(code, "0A") || strings.HasPrefix(code, "42") && code != privilege {
 		return fmt.Errorf("%w: the server lacks what session locks need: keep them in a PostgreSQL database: %w", ErrUnsupported, err)
 	}
 	return err

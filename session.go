@@ -109,6 +109,14 @@ type worker struct {
 	closing   bool // no more commands; close or kill has been called for
 }
 
+// unwanted notes keys that nobody wants in a session that has been given up. Where locks do not expire nobody else frees them;
+// elsewhere the session stays silent.
+func (w *worker) unwanted(keys ...int64) {
+	if w.lease.length == 0 {
+		w.frees = append(w.frees, keys...)
+	}
+}
+
 // do has the session run command, in which I/O may happen, and then the loop run what it returns. Called by the loop
 // when the worker is not busy.
 func (w *worker) do(command func(session) func()) {

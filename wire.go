@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var errGoodbye = errors.New("the driver gave the connection up: the server sent what is not its protocol")
@@ -20,12 +18,6 @@ var errGoodbye = errors.New("the driver gave the connection up: the server sent 
 // endOfPeer reports whether a network error was sent by the other side.
 func endOfPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// tooManyConnections reports whether a server has refused a connection because it has too many.
-func tooManyConnections(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Code == "53300"
 }
 
 // wire is the raw connection under the driver (and under TLS). Once the session is set up, only end closes it: the

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,4 +228,42 @@ func (b *Bouncer) answers(ctx context.Context) error {
 		return err
 	}
 	return conn.Close(ctx)
+}
+
+// Hammer has clients run short transactions through url, one of a PgBouncer, until stop is called. It returns when they are at
+// work.
+func Hammer(tb testing.TB, url string, clients int) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+	var done atomic.Int64
+	for range clients {
+		conn, err := dial(ctx, url+"&default_query_exec_mode=simple_protocol")
+		if err != nil {
+			stop()
+			tb.Fatalf("pgtest: %v", err)
+		}
+		whole := context.WithoutCancel(ctx) // no transaction is cut off
+		wg.Go(func() {                      // until stop
+			for ctx.Err() == nil {
+				if _, err := conn.Exec(whole, "SELECT pg_sleep(0.001)"); err != nil {
+					tb.Errorf("pgtest: hammer: %v", err)
+					break
+				}
+				done.Add(1)
+			}
+			_ = conn.Close(whole)
+		})
+	}
+	for deadline := time.Now().Add(patience); done.Load() <= int64(clients); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			stop()
+			tb.Fatal("pgtest: the others are not at work")
+		}
+	}
+	return stop
 }
