@@ -59,6 +59,11 @@ type slot struct {
 	freeing bool
 	losses  uint64
 	err     error // the last one that concerned this name
+
+	markBy    time.Time // until when the release waits for the mark of its term; zero when it does not
+	lastTerm  Term      // under which a task of ours was started last
+	failures  int       // of beginning a term, in a row
+	notBefore time.Time // is the lock asked for again
 }
 
 func (s *slot) first() *candidate {
@@ -186,7 +191,7 @@ func (l *Leader) startLocked(c *candidate) {
 	c.become(StateLeading)
 	c.slot.err = nil
 	l.leading.Store(g.name, g)
-	l.emitLocked(Event{Kind: Gained, Name: g.name})
+	l.emitLocked(Event{Kind: Gained, Name: g.name, Term: g.term})
 }
 
 // stop notes that the task of g was told to stop by its caller.
@@ -219,7 +224,9 @@ type outcome struct {
 
 // finish notes that the task of g has returned. It contends again after a loss, if the caller still wants to.
 // failure is the error of a task that was told to stop, if it says more than that.
-func (l *Leader) finish(c *candidate, g *grant, ended, failure error) outcome {
+//
+// reason is for the mark of its term.
+func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason EndReason) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expireLocked() // when in doubt whether the lock is held, it is not
@@ -230,12 +237,20 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error) outcome {
 	g.worker.running--
 	l.poke() // its session may have been waiting for this task
 	o := outcome{resigned: l.resigned}
+	g.reason = reason
+	if l.resigned && c.state != StateLeading {
+		g.reason = EndResigned
+	}
 	if reason := g.over.Load(); reason != nil {
 		o.lost = *reason
 		o.again = !c.once && ended == nil && !l.resigned
 		c.grant = nil
-		if g.worker != l.current {
+		l.endTermLocked(g, EndLost)
+		switch {
+		case g.worker != l.current:
 			g.worker.unwanted(c.slot.key)
+		case g.kept:
+			l.frees = append(l.frees, c.slot.key) // before anything is asked for
 		}
 		if o.again {
 			l.contendLocked(c.slot)
@@ -248,6 +263,17 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error) outcome {
 	g.over.Store(&errReturned)
 	g.cancel(nil)
 	return o
+}
+
+// endReason is how a term has ended whose task has returned taskErr.
+func endReason(ended, taskErr error) EndReason {
+	switch {
+	case ended != nil:
+		return EndResigned
+	case taskErr != nil:
+		return EndError
+	}
+	return EndReturned
 }
 
 // failed returns err unless it only reports that the task was told to stop. It may run methods of the caller's error, so
@@ -275,7 +301,7 @@ func (l *Leader) release(c *candidate) error {
 
 // abandon is release on the way of a panic, which waits at most a second.
 func (l *Leader) abandon(c *candidate, g *grant) {
-	if o := l.finish(c, g, errPanic, errPanic); o.lost != nil {
+	if o := l.finish(c, g, errPanic, errPanic, EndError); o.lost != nil {
 		return
 	}
 	l.freeing(c)
@@ -317,7 +343,9 @@ func (l *Leader) freeing(c *candidate) {
 	}
 	g.over.Store(&errReturned)
 	c.slot.freeing = true
-	l.frees = append(l.frees, c.slot.key)
+	if !l.markLocked(c.slot, g) {
+		l.frees = append(l.frees, c.slot.key)
+	}
 	l.poke()
 }
 

@@ -4,6 +4,7 @@ package leader
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -21,10 +22,17 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 		l.proveLocked()
 	case len(l.frees) > 0:
 		l.unlockLocked()
+	case len(l.reads) > 0:
+		l.readLocked()
 	case len(l.tells) > 0:
 		l.tellLocked()
 	case len(l.asks) > 0 && l.tried:
 		l.askLocked() // between two tries: there may be no end of them
+	case l.verify && l.current.info.reads:
+		l.verifyLocked()
+		if !l.current.busy {
+			l.commandLocked(now, due) // there was nothing to compare
+		}
 	case l.triesLocked(now, due):
 	case len(l.asks) > 0:
 		l.askLocked()
@@ -82,6 +90,7 @@ func (l *Leader) proveLocked() {
 			l.err = nil
 		}
 		l.current.lease.renew(sent)
+		l.verify = l.store != nil
 	})
 	l.proved = true
 }
@@ -136,7 +145,7 @@ func (l *Leader) tellLocked() {
 func (l *Leader) freedLocked(s *slot, kind EventKind, err error) {
 	c := s.first()
 	started := c.grant.cancel != nil
-	s.freeing = false
+	s.freeing, s.markBy = false, time.Time{}
 	c.grant = nil
 	c.freed = true
 	if started {
@@ -166,8 +175,11 @@ func (l *Leader) triesLocked(now time.Time, due func(time.Time)) bool {
 	if all {
 		l.heard = nil
 	}
-	keys := l.wantedLocked(all)
+	keys := l.wantedLocked(now, all)
 	if len(keys) == 0 {
+		if all { // they back off, each for itself
+			l.tryAt = now.Add(jitter(l.opts.Retry))
+		}
 		due(l.tryAt)
 		return false
 	}
@@ -176,15 +188,18 @@ func (l *Leader) triesLocked(now time.Time, due func(time.Time)) bool {
 }
 
 // wantedLocked returns the keys to ask for, each once, and forgets who is new.
-func (l *Leader) wantedLocked(all bool) []int64 {
+func (l *Leader) wantedLocked(now time.Time, all bool) []int64 {
 	var keys []int64
 	if all {
 		for s := range l.contenders {
+			if now.Before(s.notBefore) {
+				continue
+			}
 			keys = append(keys, s.key)
 		}
 	} else {
 		for _, s := range l.fresh {
-			if _, waits := l.contenders[s]; waits {
+			if _, waits := l.contenders[s]; waits && !now.Before(s.notBefore) {
 				keys = append(keys, s.key)
 			}
 		}
@@ -299,8 +314,15 @@ func (l *Leader) grantLocked(key int64) {
 	}
 	delete(l.contenders, s)
 	c := s.first()
-	c.grant = &grant{leader: l, name: s.name, lease: l.current.lease, worker: l.current, outer: c.outer}
-	c.signal()
+	c.grant = &grant{
+		leader: l, name: s.name, key: s.key, site: l.site,
+		lease: l.current.lease, worker: l.current, outer: c.outer,
+	}
+	if l.store != nil {
+		l.takeoverLocked(s)
+	} else {
+		c.signal()
+	}
 	l.refuseLocked(s, l.tries+1)
 }
 
@@ -327,38 +349,67 @@ func (l *Leader) heardLocked(w *worker, keys []int64) {
 	}
 }
 
-// ask is a question for the holder of a lock.
+// ask is a question for the holders of locks.
 type ask struct {
-	name  string
+	names []string    // none: of all that have terms
 	reply chan answer // buffer 1
 	gone  bool        // nobody waits for the answer
 }
 
+func (a *ask) keys(namespace string) []int64 {
+	var keys []int64
+	for _, name := range a.names {
+		keys = append(keys, Key(namespace, name))
+	}
+	return keys
+}
+
 type answer struct {
-	holder Holder
-	err    error
+	holders map[int64]Holder
+	rows    map[int64]termRow // nil if the session does not read them
+	site    termSite
+	err     error
 }
 
 // askLocked asks for the holders of all names that were asked for.
 func (l *Leader) askLocked() {
-	asks := l.asks
+	asks, site, reads := l.asks, l.site, l.store != nil && l.current.info.reads
 	l.asks, l.asked = nil, asks
-	keys := make([]int64, len(asks))
-	for i, a := range asks {
-		keys[i] = Key(l.namespace, a.name)
+	var keys []int64
+	all := false
+	for _, a := range asks {
+		keys = append(keys, a.keys(site.namespace)...)
+		all = all || len(a.names) == 0
 	}
-	var holders map[int64]Holder
+	var told answer
 	l.orderLocked(func(s session) (err error) {
-		holders, err = s.holders(keys)
+		told, err = askSession(s, keys, all, reads)
 		return err
 	}, func(err error) {
 		l.asked = nil
-		for i, a := range asks {
-			holder := holders[keys[i]]
-			holder.Name = a.name
-			a.reply <- answer{holder, err}
+		told.site, told.err = site, err
+		for _, a := range asks {
+			a.reply <- told
 		}
 	})
+}
+
+// askSession reads terms first, as they have the names where none were given.
+func askSession(s session, keys []int64, all, reads bool) (told answer, err error) {
+	if reads {
+		wanted := keys
+		if all {
+			wanted = nil
+		}
+		if told.rows, err = s.terms(wanted); err != nil {
+			return told, err
+		}
+		if all {
+			keys = slices.AppendSeq(keys, maps.Keys(told.rows))
+		}
+	}
+	told.holders, err = s.holders(keys)
+	return told, err
 }
 
 // askAgainLocked puts the questions back that a lost session was asked.

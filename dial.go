@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -157,6 +158,10 @@ func (l *Leader) connectedLocked(s session) {
 	l.checkAt = now.Add(max(l.opts.Check-w.lease.age(l.clock.read()), 0))
 	l.tryAt, l.notBefore, l.tryFailures = now, now, 0
 	l.nameLocked(info)
+	l.site = termSite{
+		schema: info.schema, server: info.server, namespace: l.namespace, node: l.opts.Node, addr: l.opts.Addr,
+		pid: cmp.Or(info.pid, uint32(os.Getpid())),
+	}
 	where := []slog.Attr{slog.String("place", l.place), slog.String("namespace", l.namespace)}
 	l.emitLocked(Event{Kind: Connected, Err: info.warning, where: where})
 }

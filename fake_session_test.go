@@ -189,7 +189,7 @@ func (s *fakeSession) serveLocking(kind string, serve func(first int, fail bool)
 }
 
 func (s *fakeSession) about() sessionInfo {
-	return sessionInfo{namespace: "fake", place: "memory", pid: s.pid, proved: s.last}
+	return sessionInfo{namespace: "fake", place: "memory", pid: s.pid, proved: s.last, reads: !s.backend.durable}
 }
 
 func (s *fakeSession) try(keys []int64) (held []int64, err error) {
@@ -280,6 +280,14 @@ func (s *fakeSession) holders(keys []int64) (map[int64]Holder, error) {
 		return nil
 	})
 	return holders, err
+}
+
+func (s *fakeSession) terms(keys []int64) (rows map[int64]termRow, err error) {
+	err = s.statement(kindTerms, func(int, bool) error {
+		rows = s.store.rowsLocked(keys)
+		return nil
+	})
+	return rows, err
 }
 
 func (s *fakeSession) wait(ctx context.Context) ([]int64, error) {

@@ -30,6 +30,7 @@ const (
 	kindTell    = "tell"
 	kindProve   = "prove"
 	kindHolders = "holders"
+	kindTerms   = "terms"
 )
 
 // fakeStore is a place of locks in memory: the server's side of the fake sessions of several Leaders. It is made inside
@@ -43,9 +44,16 @@ type fakeStore struct {
 	tries    []time.Time // when each was sent
 	proofs   []time.Time
 	breaches []string // of the contract of sessions, by the loop
+	terms    map[int64]termRow
+	rowLocks map[int64]bool // rows that somebody has locked
+	termErr  error          // of every statement for terms but those of sessions
+	termTime time.Duration  // that those take
+	begins   int            // statements for terms that were sent
 }
 
-func newFakeStore() *fakeStore { return &fakeStore{locks: make(map[int64]*fakeSession)} }
+func newFakeStore() *fakeStore {
+	return &fakeStore{locks: make(map[int64]*fakeSession), terms: make(map[int64]termRow), rowLocks: make(map[int64]bool)}
+}
 
 // leader returns a Leader that contends in st. It resigns at the end of the test, by which time nothing may be left.
 func (st *fakeStore) leader(t *testing.T, opts Options) (*Leader, *fakeBackend) {
@@ -123,6 +131,7 @@ type fakeBackend struct {
 
 func (b *fakeBackend) check(Options) error        { return nil }
 func (b *fakeBackend) expires() bool              { return !b.durable }
+func (b *fakeBackend) sqlite() bool               { return b.durable }
 func (b *fakeBackend) retry() time.Duration       { return time.Second }
 func (b *fakeBackend) dialTimeout() time.Duration { return cmp.Or(b.patience, 5*time.Second) }
 

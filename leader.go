@@ -30,6 +30,7 @@ type Leader struct {
 	backend Backend
 	opts    Options
 	clock   *clock
+	store   termStore // nil without Options.Terms
 
 	leading sync.Map // name -> *grant of a task that has started; read by IsLeading without mu
 
@@ -61,6 +62,9 @@ func New(backend Backend, opts Options) (*Leader, error) {
 		opts:    opts,
 		clock:   &clock{epoch: time.Now()},
 		wake:    make(chan struct{}, 1),
+	}
+	if opts.Terms {
+		l.store = backend.terms(opts, l.clock)
 	}
 	l.init()
 	return l, nil
@@ -180,7 +184,7 @@ func (l *Leader) start(ctx context.Context, cancel context.CancelCauseFunc, c *c
 		return nil, true, err
 	case c.dismissed:
 		return nil, true, c.failed
-	case g == nil || g.err() != nil:
+	case g == nil || g.takeover != nil || g.err() != nil:
 		return nil, false, nil
 	default:
 		g.ctx, g.cancel = context.WithValue(ctx, grantKey{}, g), cancel
@@ -225,7 +229,7 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 
 // returned ends a leadership after the return of its task, and tells what becomes of its Run.
 func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error) (again bool, err error) {
-	o := l.finish(c, g, ended, failure)
+	o := l.finish(c, g, ended, failure, endReason(ended, taskErr))
 	if o.again {
 		return true, nil
 	}

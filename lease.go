@@ -79,6 +79,13 @@ type grant struct {
 	lease  *lease
 	worker *worker
 	outer  *grant // of the task that called Run, if one did
+	key    int64
+	site   termSite
+
+	takeover *takeover // until the task may start; guarded by Leader.mu, like the next two
+	reason   EndReason // of the term, when the task has returned
+	kept     bool      // lost, but the session has the lock
+	term     Term      // set before the task starts
 
 	over   atomic.Pointer[error]   // why it is over: lost, or the task has returned
 	ctx    context.Context         //nolint:containedctx // the task's: it is what a grant hands out and takes back

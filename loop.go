@@ -30,6 +30,9 @@ type state struct {
 	candidates int                // calls of Run and Try
 	inside     int                // those of them whose tasks have called Resign
 	stopping   []stopping         // told to stop, oldest first
+	reads      []*takeover        // whose last terms are to be read on the session
+	delayed    []*takeover        // whose terms have begun
+	marking    []*slot            // whose release waits for the mark of a term
 	notes      map[string]struct{}
 
 	named     bool // the namespace is known
@@ -52,6 +55,11 @@ type state struct {
 	since      time.Time           // of current, or of the lack of it
 	err        error               // why there is no session; or the last error
 	losses     uint64
+
+	clerk  clerk
+	site   termSite // of the last session
+	floor  Term     // what the next term must reach: no clock that was set back makes it lower than those we know
+	verify bool     // the terms are to be compared
 
 	checkAt     time.Time // the next proof
 	tryAt       time.Time // the next try for all contenders
@@ -146,10 +154,15 @@ func (l *Leader) advanceLocked(now time.Time) (next time.Time, done bool) {
 	}
 	l.overrunLocked(now, due)
 	l.dropRetiredLocked(now, due)
+	l.clerkLocked(now, due)
 	if len(l.slots) == 0 && len(l.asks) == 0 {
 		return next, l.idleLocked(now, due)
 	}
 	l.idleAt = time.Time{}
+	if l.verify && l.current != nil && !l.current.info.reads {
+		l.verifyLocked()
+		l.clerkLocked(now, due)
+	}
 	switch {
 	case l.current == nil:
 		l.connectLocked(now, due)
@@ -208,13 +221,13 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 			return false
 		}
 		l.abandonDialLocked()
-		return l.workers == 0
+		return l.workers == 0 && l.clerk.restsLocked()
 	default:
 		gone := end.Add(3 * hopeless) // of a connection whose methods, which may be the user's, hang
 		if l.resigned {
 			due(gone)
 		}
-		return l.workers == 0 || l.resigned && !now.Before(gone)
+		return l.workers == 0 && l.clerk.restsLocked() || l.resigned && !now.Before(gone)
 	}
 	return false
 }

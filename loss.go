@@ -47,7 +47,7 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	}
 	l.generation++ // after what is told of the old one
 	w.unwanted(l.frees...)
-	l.fresh, l.heard, l.frees, l.tells = nil, nil, nil, nil
+	l.fresh, l.heard, l.frees, l.tells, l.reads, l.verify = nil, nil, nil, nil, nil, false
 	l.askAgainLocked()
 	if ended || w.running == 0 {
 		w.kill()
@@ -82,7 +82,7 @@ func (l *Leader) loseSlotLocked(s *slot, reason error) {
 		return
 	}
 	l.stopLocked(c)
-	l.emitLocked(Event{Kind: Lost, Name: s.name, Err: reason})
+	l.emitLocked(Event{Kind: Lost, Name: s.name, Term: g.term, Err: reason})
 }
 
 // dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now. Its time is

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -37,6 +38,19 @@ type Options struct {
 	// StopTimeout is after how long a task that was told to stop and has not returned is reported as overrun. Its lock
 	// stays held all the same, unless it was lost. Default 10 s.
 	StopTimeout time.Duration
+	// Terms has this Leader keep the table leader_terms, which it makes if there is none: it gives each task a [Term], for
+	// [Fence] and for other systems, and shows who leads where in [Holder]. All processes of a fleet must agree on it. It
+	// takes a second connection for some seconds at each takeover and release. See docs/fencing.md.
+	Terms bool
+	// Schema is where leader_terms is on PostgreSQL, and must be the same for all processes that share the namespace.
+	// Default: the schema that has the name of the namespace. Needs Terms.
+	Schema string
+	// Addr is where others reach this process, for [Holder]. At most 1,024 bytes. Needs Terms.
+	Addr string
+	// TakeoverDelay is how long a task waits, counted from when its lock was got, if the last term did not end cleanly: the
+	// old task may still be stopping. With Lease + the time that takes, a task never overlaps one in a partition or a
+	// failover (docs/guarantees.md, G3). A clean release is followed at once. Default 0. Needs Terms.
+	TakeoverDelay time.Duration
 	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
 	Logger *slog.Logger
 }
@@ -76,6 +90,9 @@ func (o Options) withDefaults(backend Backend) (Options, error) {
 	if err := validText("Options.Namespace", o.Namespace, 1024); err != nil && o.Namespace != "" {
 		return o, err
 	}
+	if err := o.validTerms(); err != nil {
+		return o, err
+	}
 	if o.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -86,6 +103,31 @@ func (o Options) withDefaults(backend Backend) (Options, error) {
 		o.Node = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 	}
 	return o, nil
+}
+
+// validTerms checks what belongs to Terms.
+func (o Options) validTerms() error {
+	if o.TakeoverDelay < 0 || o.TakeoverDelay > 24*time.Hour {
+		return fmt.Errorf("leader: Options.TakeoverDelay is %v: it must be between 0 and 24h", o.TakeoverDelay)
+	}
+	for _, field := range []struct {
+		name, value string
+		most        int
+	}{{"Options.Schema", o.Schema, 63}, {"Options.Addr", o.Addr, 1024}} {
+		if field.value == "" {
+			continue
+		}
+		if err := validText(field.name, field.value, field.most); err != nil {
+			return err
+		}
+		if !o.Terms {
+			return fmt.Errorf("leader: %s needs Options.Terms", field.name)
+		}
+	}
+	if o.TakeoverDelay > 0 && !o.Terms {
+		return errors.New("leader: Options.TakeoverDelay needs Options.Terms: without them it is not known how the last leadership ended")
+	}
+	return nil
 }
 
 // validText checks a text that goes to the database.

@@ -119,6 +119,7 @@ func parsed(config *pgx.ConnConfig) (ok bool) {
 }
 
 func (p *postgres) expires() bool        { return true }
+func (p *postgres) sqlite() bool         { return false }
 func (p *postgres) retry() time.Duration { return time.Second }
 
 // dialTimeout is for a dial with its set-up, once more for the second connection that a pooler is tested with, and for

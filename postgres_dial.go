@@ -23,8 +23,13 @@ import (
 // hostTimeout bounds the connect to one host.
 const hostTimeout = 5 * time.Second
 
-// dial connects. Credentials and addresses are asked for anew each time.
+// dial connects for locks.
 func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSession, error) {
+	return p.dialAs(ctx, applicationPrefix, opts, clock)
+}
+
+// dialAs connects. Credentials and addresses are asked for anew each time. prefix is for the application_name.
+func (p *postgres) dialAs(ctx context.Context, prefix string, opts Options, clock *clock) (*pgSession, error) {
 	config := p.config.Copy()
 	if p.beforeConnect != nil {
 		if err := p.beforeConnect(ctx, config); err != nil {
@@ -32,7 +37,7 @@ func (p *postgres) dial(ctx context.Context, opts Options, clock *clock) (*pgSes
 		}
 	}
 	s := &pgSession{opts: opts, clock: clock, held: make(map[int64]struct{}), batch: maxBatch}
-	s.adapt(config)
+	s.adapt(config, prefix)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, refusedAtConnect(newDialError(err))
@@ -129,7 +134,7 @@ func isAnswer(err error) bool {
 func tooManyConnections(err error) bool { return sqlState(err) == "53300" }
 
 // adapt takes out of config, a copy, what would run code of the user inside the session or change its I/O.
-func (s *pgSession) adapt(config *pgx.ConnConfig) {
+func (s *pgSession) adapt(config *pgx.ConnConfig, prefix string) {
 	config.Tracer = nil
 	config.OnNotice = nil
 	config.OnNotification = nil // set, it would make WaitForNotification return nothing
@@ -150,7 +155,7 @@ func (s *pgSession) adapt(config *pgx.ConnConfig) {
 	if config.RuntimeParams == nil {
 		config.RuntimeParams = make(map[string]string)
 	}
-	config.RuntimeParams["application_name"] = applicationName(s.opts.Node)
+	config.RuntimeParams["application_name"] = applicationName(prefix, s.opts.Node)
 	lookup, dial, wrap := config.LookupFunc, config.DialFunc, config.AfterNetConnect
 	names := make(map[string]string)
 	config.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
@@ -221,8 +226,8 @@ func severalHosts(config *pgx.ConnConfig) bool {
 const applicationPrefix = "leader/"
 
 // applicationName is how the session is seen in pg_stat_activity, where names end after 63 bytes.
-func applicationName(node string) string {
-	name := applicationPrefix + node
+func applicationName(prefix, node string) string {
+	name := prefix + node
 	for len(name) > 63 || !utf8.ValidString(name) {
 		name = name[:min(len(name)-1, 63)]
 	}

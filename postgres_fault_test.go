@@ -34,9 +34,9 @@ const (
 	// the test may add to it.
 	promptly = 100 * time.Millisecond
 	slack    = 200 * time.Millisecond
-	// takeover is how long a free lock may stay free: 1.3 Retry, and what a busy machine makes of that, where two slow
+	// takeoverTime is how long a free lock may stay free: 1.3 Retry, and what a busy machine makes of that, where two slow
 	// tries in a row make the next one wait for 20 times as long.
-	takeover = faultRetry*13/10 + 5*slack
+	takeoverTime = faultRetry*13/10 + 5*slack
 )
 
 func faultOptions(t *testing.T, node string) Options {
@@ -317,7 +317,7 @@ func testPostgresBlackHole(t *testing.T, dsn string, h hole) {
 	assert.False(t, a.IsLeading("x"))
 	due := d.lastUp.Load().Add(faultTimeout)
 	if stranded {
-		never(t, time.Until(due.Add(takeover)), "somebody leads", func() bool { return len(r.running("x")) > 0 })
+		never(t, time.Until(due.Add(takeoverTime)), "somebody leads", func() bool { return len(r.running("x")) > 0 })
 		due = time.Now()
 		proxy.OnClient(nil)
 		proxy.Heal() // which resets the connection, so now the server knows
@@ -334,7 +334,7 @@ func testPostgresBlackHole(t *testing.T, dsn string, h hole) {
 	assert.GreaterOrEqual(t, late, time.Duration(0), "not before the lease ends")
 	assert.LessOrEqual(t, late, promptly+slack)
 	assert.LessOrEqual(t, r.overlap(), max(late, 0)+5*time.Millisecond, "a task that takes all its time overlaps by no more than its notice came late")
-	assert.LessOrEqual(t, freed, takeover)
+	assert.LessOrEqual(t, freed, takeoverTime)
 	if next.start.Before(was.end) {
 		assert.GreaterOrEqual(t, freed, -5*time.Millisecond, "the server alone has freed the lock")
 	}
@@ -546,7 +546,7 @@ func testPostgresGiveUp(t *testing.T, dsn string, give func(*Leader, *pgtest.Pro
 	next := r.get(x)[1]
 	t.Logf("the successor on %s %v after the return; overlap %v", next.node, next.start.Sub(was.end), r.overlap())
 	assert.LessOrEqual(t, r.overlap(), max(0, was.told.Sub(was.proved.Add(faultLease)))+time.Millisecond)
-	assert.Less(t, next.start.Sub(was.end), faultTimeout+takeover)
+	assert.Less(t, next.start.Sub(was.end), faultTimeout+takeoverTime)
 }
 
 // TestPostgresOneLockLost is C07: the connection is fine, and one of its locks is gone.

@@ -232,7 +232,7 @@ func TestPostgresReleaseIntoABlackHole(t *testing.T) {
 			took := time.Since(*d.since.Load())
 			due := d.since.Load().Add(faultTimeout)
 			if stranded {
-				never(t, time.Until(due.Add(takeover)), "b leads", func() bool { return len(r.of("x", "b")) > 0 })
+				never(t, time.Until(due.Add(takeoverTime)), "b leads", func() bool { return len(r.of("x", "b")) > 0 })
 				due = time.Now()
 				proxy.OnClient(nil)
 				proxy.Heal() // which resets the connection, so now the server knows
@@ -240,7 +240,7 @@ func TestPostgresReleaseIntoABlackHole(t *testing.T) {
 			next := r.await(t, "x", "b")
 			t.Logf("returned %v after the hole opened; the successor led %v after the stop", took, next.start.Sub(from))
 			assert.LessOrEqual(t, took, faultLease+slack)
-			assert.LessOrEqual(t, next.start.Sub(due), takeover)
+			assert.LessOrEqual(t, next.start.Sub(due), takeoverTime)
 			assert.Zero(t, r.overlap())
 			proxy.OnClient(nil)
 			proxy.Heal()

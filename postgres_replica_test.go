@@ -24,7 +24,7 @@ func sessionsAt(t *testing.T, dsn string, leaders ...*Leader) (n int) {
 	for _, l := range leaders {
 		var here bool
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND application_name = $2)`,
-			int32(l.Status().SessionPID), applicationName(l.Status().Node)).Scan(&here))
+			int32(l.Status().SessionPID), applicationName(applicationPrefix, l.Status().Node)).Scan(&here))
 		if here {
 			n++
 		}

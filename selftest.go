@@ -141,6 +141,11 @@ func (s *pgSession) furnish(ctx context.Context, version int) error {
 	if _, err := s.conn.Exec(ctx, "LISTEN "+s.channel); err != nil {
 		return err
 	}
+	if s.opts.Terms {
+		if err := s.readyTerms(ctx); err != nil {
+			return err
+		}
+	}
 	return s.testLock(ctx)
 }
 

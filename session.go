@@ -24,6 +24,10 @@ type Backend interface {
 	// open makes a session. It may block and may run code of the user, and is called on a goroutine of its own. When
 	// ctx ends it gives up and leaves nothing behind. A permanent failure is ErrUnsupported.
 	open(ctx context.Context, opts Options, clock *clock) (session, error)
+	// terms returns the store of the terms of one Leader, without I/O.
+	terms(opts Options, clock *clock) termStore
+	// sqlite tells which SQL is spoken there.
+	sqlite() bool
 }
 
 // session holds locks, all of which end with it. One goroutine, its worker, calls the methods, one at a time; only kill
@@ -47,6 +51,9 @@ type session interface {
 	prove() (lost []int64, err error)
 	// holders tells who holds each of keys; a key that nobody holds is left out.
 	holders(keys []int64) (map[int64]Holder, error)
+	// terms reads the rows of keys, those that there are; nil for keys means all of the namespace. It is called only
+	// with Options.Terms and if sessionInfo.reads.
+	terms(keys []int64) (map[int64]termRow, error)
 	// wait blocks until another session has told keys, which it returns, or until ctx ends: nil, nil. Where there is
 	// nothing to hear it just waits for ctx. Any error is the end of the session.
 	wait(ctx context.Context) ([]int64, error)
@@ -66,6 +73,10 @@ type sessionInfo struct {
 	pid       uint32  // of the server's process, 0 where there is none
 	proved    reading // when the last statement of opening the session was sent
 	warning   error   // what is doubtful about this place, if anything
+
+	schema string // with Options.Terms: of the table
+	server string // and the instance of the server
+	reads  bool   // the session can read terms itself, and so surely while it has its locks
 }
 
 // sessionError says that a session is over.

@@ -39,9 +39,12 @@ type sqliteBackend struct {
 	known bool   // file has been asked for
 }
 
-func (b *sqliteBackend) check(Options) error {
+func (b *sqliteBackend) check(opts Options) error {
 	if b.db == nil {
 		return errors.New("SQLite: the *sql.DB is nil")
+	}
+	if opts.Schema != "" {
+		return errors.New("Options.Schema: SQLite has no schemas: leader_terms is in the main database")
 	}
 	return nil
 }
@@ -61,6 +64,11 @@ func (b *sqliteBackend) open(ctx context.Context, opts Options, clock *clock) (s
 		self:  Holder{Held: true, Node: opts.Node, PID: uint32(os.Getpid())},
 		done:  make(chan struct{}),
 		held:  make(map[int64]sqliteHeld),
+	}
+	if opts.Terms {
+		if err := (sqliteTerms{b.db}).ready(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if file == "" {
 		s.info.place = "in-memory database of this process"
@@ -146,9 +154,10 @@ type sqliteSession struct {
 	freed bool // kill has been called
 }
 
-func (s *sqliteSession) about() sessionInfo { return s.info }
-func (s *sqliteSession) tell([]int64) error { return s.err() }
-func (s *sqliteSession) sent() reading      { return s.clock.read() } // locks that do not expire count no silence
+func (s *sqliteSession) about() sessionInfo                       { return s.info }
+func (s *sqliteSession) tell([]int64) error                       { return s.err() }
+func (s *sqliteSession) terms([]int64) (map[int64]termRow, error) { return nil, errors.ErrUnsupported } // the pool may be busy
+func (s *sqliteSession) sent() reading                            { return s.clock.read() }             // locks that do not expire count no silence
 
 // err returns why the session is over.
 func (s *sqliteSession) err() error {

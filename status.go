@@ -4,8 +4,6 @@ package leader
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +18,9 @@ const (
 	StateConnecting State = "connecting"
 	// StateContending means that the name is wanted and asked for every Options.Retry.
 	StateContending State = "contending"
+	// StateTakeover means that the lock is held, and that the term is being begun, or that Options.TakeoverDelay is waited
+	// for. Only with Options.Terms.
+	StateTakeover State = "takeover"
 	// StateLeading means that the task runs, and has not been told to stop.
 	StateLeading State = "leading"
 	// StateStopping means that the task was told to stop and has not returned, or that its lock is being given back.
@@ -57,15 +58,8 @@ type TaskStatus struct {
 	Standbys int       // further calls of Run or Try for the name on this Leader
 	Losses   uint64    // of the lock, by the calls of Run that are going on
 	Err      error     // the last one that concerned this name, until it leads again
-}
-
-// Holder is who has the lock of a name.
-type Holder struct {
-	Name  string
-	Held  bool      // false: nobody has it, and the rest is zero
-	Node  string    // Options.Node of the holder; for PostgreSQL cut to 56 bytes, and "" if it is not one of ours
-	PID   uint32    // of its process on SQLite, of the server's process for its session on PostgreSQL
-	Since time.Time // of its session on PostgreSQL, of the lock on SQLite; zero if this role may not see it
+	Term     Term      // of the leadership, with Options.Terms; 0 if there is none
+	Blocker  Blocker   // the transaction that a takeover waits for; zero if there is none
 }
 
 // Status returns a snapshot. It asks no one and never blocks for long.
@@ -98,6 +92,12 @@ func (l *Leader) Status() Status {
 func (l *Leader) taskLocked(s *slot) TaskStatus {
 	c := s.first()
 	t := TaskStatus{Name: s.name, State: c.state, Since: c.since, Standbys: len(s.queue) - 1, Losses: s.losses, Err: s.err}
+	if g := c.grant; g != nil {
+		t.Term = g.term
+		if g.takeover != nil {
+			t.Blocker = g.takeover.blocker
+		}
+	}
 	switch {
 	case c.state == StateContending && l.current == nil:
 		t.State = StateConnecting
@@ -145,41 +145,6 @@ func (l *Leader) Tasks() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// Holder asks the database who has the lock of name. It blocks until the session, which it opens if need be, has the answer,
-// or returns an error that wraps ctx.Err() when ctx ends. Calls made at the same time are answered by one statement.
-func (l *Leader) Holder(ctx context.Context, name string) (Holder, error) {
-	if err := validText("the name", name, 1024); err != nil {
-		return Holder{}, err
-	}
-	a := &ask{name: name, reply: make(chan answer, 1)}
-	l.mu.Lock()
-	if err := l.openLocked(); err != nil {
-		l.mu.Unlock()
-		return Holder{}, err
-	}
-	l.asks = append(l.asks, a)
-	l.startLoopLocked() //nolint:contextcheck // the loop outlives the call
-	l.mu.Unlock()
-	select {
-	case r := <-a.reply:
-		switch {
-		case r.err == nil:
-			return r.holder, nil
-		case errors.Is(r.err, ErrResigned) || errors.Is(r.err, ErrUnsupported):
-			return Holder{}, r.err
-		}
-		return Holder{}, fmt.Errorf("leader: holder of %q: %w", name, r.err)
-	case <-ctx.Done():
-		ended := ctx.Err() // a method of the caller's: not under mu
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		a.gone = true
-		l.asks = slices.DeleteFunc(l.asks, func(other *ask) bool { return other == a })
-		l.poke()
-		return Holder{}, notAnswered("holder of", name, ended, l.err)
-	}
 }
 
 // notAnswered is the error of a call whose context ended before the database had answered.

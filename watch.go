@@ -38,6 +38,11 @@ const (
 	// Refused means that the database did not answer the question for locks, for the first time since it did. It is asked
 	// again; tasks go on.
 	Refused EventKind = "refused"
+	// Blocked means that a takeover waits for a transaction of somebody else, as one that was fenced: Err says which.
+	Blocked EventKind = "blocked"
+	// Unmarked means that the end of a term could not be marked, for the first time since it could: whoever leads next takes it
+	// for an unclean one.
+	Unmarked EventKind = "unmarked"
 	// Untold means that other processes could not be told of a lock that is free: they see it at their next Retry.
 	Untold EventKind = "untold"
 )
@@ -49,6 +54,7 @@ type Event struct {
 	Kind       EventKind
 	Name       string // of the task; "" for what concerns the session
 	Generation uint64 // of the session that the event belongs to; see Status
+	Term       Term   // of what was gained or lost, with Options.Terms
 	Err        error  // why, where something went wrong. Encode its text: most errors are {} in JSON
 
 	where []slog.Attr // of a session opened, for the log
@@ -176,6 +182,9 @@ func (e Event) log(log *slog.Logger) {
 	if e.Name != "" {
 		attrs = append(attrs, slog.String("name", e.Name))
 	}
+	if e.Term != 0 {
+		attrs = append(attrs, slog.Int64("term", int64(e.Term)))
+	}
 	attrs = append(attrs, e.where...)
 	level := slog.LevelInfo
 	if e.Err != nil {
@@ -204,5 +213,7 @@ var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant tha
 	Overrun:      "task has not stopped in time",
 	Failed:       "stopped task returned an error",
 	Refused:      "locks not asked for, trying on",
+	Blocked:      "takeover waits for a transaction",
+	Unmarked:     "end of a term not marked",
 	Untold:       "release not told to others",
 }

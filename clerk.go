@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// clerkTimeout bounds what is done for terms in one go.
+	clerkTimeout = 10 * time.Second
+	// mostWaiting is how many takeovers wait in the database's queues at once, each on a connection of its own.
+	mostWaiting = 4
+	// lookGap is how often it is looked what they wait for.
+	lookGap = 500 * time.Millisecond
+)
+
+// clerk is what is to be done, and is being done, at the table of terms, apart from the session: a row that is locked, or a commit
+// that waits for a standby, must not hold up a proof. One goroutine at a time does what needs no waiting, a few others wait.
+// It is guarded by Leader.mu; its goroutines end with the store's answers, and the loop waits for them.
+type clerk struct {
+	begins []*takeover
+	stuck  []*takeover // for a place to wait
+	ends   []termEnd
+	reads  []*grant // terms to compare
+
+	busy    bool // its goroutine is at work
+	open    bool // the store may have something to close
+	usedAt  time.Time
+	waiting map[*takeover]struct{}
+	lookAt  time.Time
+	failing bool // what was to be told of it has been told
+}
+
+// restsLocked tells that nothing is to be done and no goroutine is left.
+func (c *clerk) restsLocked() bool {
+	return !c.busy && !c.open && len(c.waiting) == 0 && len(c.ends) == 0
+}
+
+// clerkLocked starts what is due at the table of terms.
+func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
+	if l.store == nil {
+		return
+	}
+	c := &l.clerk
+	l.delayedLocked(now, due)
+	l.marksLocked(now, due)
+	for t := range c.waiting {
+		if t.void() {
+			t.cancel()
+		}
+	}
+	for len(c.stuck) > 0 && len(c.waiting) < mostWaiting {
+		t := c.stuck[0]
+		c.stuck = c.stuck[1:]
+		if !t.void() {
+			l.waitLocked(t)
+		}
+	}
+	switch end := c.usedAt.Add(linger); {
+	case c.busy:
+	case len(c.begins)+len(c.ends)+len(c.reads) > 0:
+		l.workLocked()
+	case len(c.waiting) > 0:
+		if !now.Before(c.lookAt) {
+			l.lookLocked()
+		}
+		due(c.lookAt)
+	case c.open && now.Before(end) && !l.resigned:
+		due(end)
+	case c.open:
+		c.open = false
+		l.clerkDoLocked(func(context.Context) func() {
+			l.store.close()
+			return func() {}
+		})
+	}
+}
+
+// clerkDoLocked has the goroutine of the clerk do work, and the loop what that returns.
+func (l *Leader) clerkDoLocked(work func(context.Context) func()) {
+	l.clerk.busy = true
+	go func() { // ends when the store answers, at the latest when ctx does
+		ctx, cancel := context.WithTimeout(context.Background(), clerkTimeout)
+		defer cancel()
+		done := work(ctx)
+		l.post(func() {
+			l.clerk.busy = false
+			l.clerk.usedAt = time.Now()
+			done()
+		})
+	}()
+}
+
+// workLocked marks ends and begins terms, all that there is in one go.
+func (l *Leader) workLocked() {
+	c, site := &l.clerk, l.site
+	ends, reads := c.ends, c.reads
+	var begins []*takeover
+	var wants []termWant
+	for _, t := range c.begins {
+		if !t.void() {
+			t.want.floor = l.floor
+			begins, wants = append(begins, t), append(wants, t.want)
+		}
+	}
+	c.begins, c.ends, c.reads, c.open = nil, nil, nil, true
+	l.clerkDoLocked(func(ctx context.Context) func() {
+		if len(ends) > 0 {
+			err := l.store.end(ctx, site, ends)
+			l.post(func() { l.markedAllLocked(ends, err) })
+		}
+		if len(reads) > 0 {
+			l.readTerms(ctx, site, reads)
+		}
+		if len(wants) == 0 {
+			return func() {}
+		}
+		begun, stuck, err := l.store.begin(ctx, site, wants)
+		return func() { l.begunLocked(begins, begun, stuck, err) }
+	})
+}
+
+func (l *Leader) readTerms(ctx context.Context, site termSite, leading []*grant) {
+	keys := make([]int64, len(leading))
+	for i, g := range leading {
+		keys[i] = g.key
+	}
+	rows, err := l.store.read(ctx, site, keys)
+	l.post(func() { l.verifiedLocked(leading, rows, err) })
+}
+
+// markedAllLocked goes on with the releases whose terms are marked, or could not be.
+func (l *Leader) markedAllLocked(ends []termEnd, err error) {
+	if err != nil && !l.clerk.failing {
+		l.clerk.failing = true
+		l.emitLocked(Event{Kind: Unmarked, Err: err})
+	}
+	for _, e := range ends {
+		if s := l.keys[e.key]; s != nil && s.freeing && s.first().grant.term == e.term {
+			l.markedLocked(s)
+		}
+	}
+}
+
+// waitLocked has t wait in the database's queue for its row.
+func (l *Leader) waitLocked(t *takeover) {
+	c, site, want := &l.clerk, l.site, t.want
+	want.floor = l.floor
+	ctx, cancel := context.WithTimeout(context.Background(), clerkTimeout)
+	t.cancel = cancel
+	if c.waiting == nil {
+		c.waiting = make(map[*takeover]struct{})
+	}
+	if len(c.waiting) == 0 {
+		c.lookAt = time.Now().Add(lookGap / 5)
+	}
+	c.waiting[t] = struct{}{}
+	go func() { // ends when the store answers, at the latest when ctx does
+		defer cancel()
+		begun, err := l.store.wait(ctx, site, want, func(pid uint32) {
+			l.post(func() { t.pid = pid })
+		})
+		l.post(func() {
+			delete(l.clerk.waiting, t)
+			t.pid = 0
+			answer := make(map[int64]termBegun)
+			if begun != nil {
+				answer[want.key] = *begun
+			}
+			l.begunLocked([]*takeover{t}, answer, nil, err)
+		})
+	}()
+}
+
+// lookLocked asks what takeovers wait for.
+func (l *Leader) lookLocked() {
+	c, site := &l.clerk, l.site
+	c.lookAt = time.Now().Add(lookGap)
+	var waiting []*takeover
+	var pids []uint32
+	for t := range c.waiting {
+		if t.pid != 0 {
+			waiting, pids = append(waiting, t), append(pids, t.pid)
+		}
+	}
+	if len(pids) == 0 {
+		return
+	}
+	c.open = true
+	l.clerkDoLocked(func(ctx context.Context) func() {
+		blockers, err := l.store.blockers(ctx, site, pids)
+		return func() {
+			for i, t := range waiting {
+				if b, ok := blockers[pids[i]]; ok && err == nil {
+					l.blockedLocked(t, b, nil)
+				}
+			}
+		}
+	})
+}
