@@ -1,6 +1,6 @@
 # Only Go and a POSIX shell are needed. CONTRIBUTING.md says what `make test` looks for besides.
 
-.PHONY: check test test-versions lint bench soak
+.PHONY: check test test-versions lint bench soak histories
 
 # Everything that a change must pass.
 check: lint test
@@ -22,3 +22,7 @@ bench:
 # The state machine over and over, before a release.
 soak:
 	GOWORK=off go test -race -count=100 -run '^TestLoop' .
+
+# 1,000 random histories of processes that are frozen, killed, replaced and cut off, on PostgreSQL.
+histories:
+	GOWORK=off LEADER_TEST_HISTORIES=1000 go test -v -count=1 -timeout 60m -run '^TestPostgresHistories$$' .
