@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+const canFreeze = true
+
+func signalStop(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }
+func signalContinue(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
