@@ -128,33 +128,3 @@ func (f *fleet) look(ctx context.Context) {
 	defer cancel()
 	_ = f.until(ctx, "", func() bool { return false }) // the next one tells of an interrupt or a failure
 }
-
-func (f *fleet) handle(m message) {
-	w := m.worker
-	switch m.Kind {
-	case leads:
-		f.leader, w.term = w, m.Term
-		f.say("%s leads under term %d", w.name, m.Term)
-	case holds:
-		w.holding = true
-	case wrote:
-		w.outcome = m.Kind
-		f.say("%s has written a row of term %d", w.name, m.Term)
-	case refused:
-		w.outcome = m.Kind
-		f.say("%s: ErrFenced: %s", w.name, m.Text)
-		if m.Current == 0 { // it has not asked the table, as it knew already
-			m.Current = f.leader.term
-		}
-		f.say("Fence refused term %d of %s: the newer one is %d", m.Term, w.name, m.Current)
-	case stops:
-		w.outcome = m.Kind
-	case trouble:
-		f.trouble = w.name + ": " + m.Text
-	case exits:
-		delete(f.alive, w)
-		if state := w.cmd.ProcessState; !w.killed && !(f.stopping && state.Success()) {
-			f.err = errors.Join(f.err, fmt.Errorf("worker %s has ended: %v", w.name, state))
-		}
-	}
-}

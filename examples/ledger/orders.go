@@ -3,69 +3,39 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"sync/atomic"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
-// gate holds up one write of a worker, so that the program can freeze the process there.
-type gate struct {
-	schema string // PostgreSQL
-	armed  atomic.Bool
-	open   chan struct{}
-	passed bool // of the writer
-}
-
-func (g *gate) hold() {
-	if g.armed.CompareAndSwap(true, false) {
-		tell(message{Kind: holds})
-		<-g.open
-		g.passed = true
-	}
-}
-
-// TraceQueryStart is called by pgx when it is about to send a statement: the one by which Fence asks the table, or else
-// the INSERT.
-func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(data.SQL, g.schema) {
-		g.hold()
-	}
-	return ctx
-}
-
-// TraceQueryEnd makes the gate a pgx.QueryTracer.
-func (g *gate) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// obey returns when the program wants this worker to go.
-func (g *gate) obey() {
-	orders := bufio.NewScanner(os.Stdin)
-	for orders.Scan() {
-		switch orders.Text() {
-		case holdOrder:
-			g.armed.Store(true)
-		case goOrder:
-			g.open <- struct{}{}
+// handle takes up what a worker says.
+func (f *fleet) handle(m message) {
+	w := m.worker
+	switch m.Kind {
+	case leads:
+		f.leader, w.term = w, m.Term
+		f.say("%s leads under term %d", w.name, m.Term)
+	case holds:
+		w.holding = true
+	case wrote:
+		w.outcome = m.Kind
+		f.say("%s has written a row of term %d", w.name, m.Term)
+	case refused:
+		w.outcome = m.Kind
+		f.say("%s: ErrFenced: %s", w.name, m.Text)
+		if m.Current == 0 { // it has not asked the table, as it knew already
+			m.Current = f.leader.term
 		}
-	}
-	close(g.open)
-}
-
-// tell writes one line to the program: one write, so that lines do not mix.
-func tell(m message) {
-	line, err := json.Marshal(m)
-	if err == nil {
-		_, err = os.Stdout.Write(append(line, '\n'))
-	}
-	if err != nil {
-		os.Exit(1) // the program is gone
+		f.say("Fence refused term %d of %s: the newer one is %d", m.Term, w.name, m.Current)
+	case stops:
+		w.outcome = m.Kind
+	case trouble:
+		f.trouble = w.name + ": " + m.Text
+	case exits:
+		delete(f.alive, w)
+		if state := w.cmd.ProcessState; !w.killed && !(f.stopping && state.Success()) {
+			f.err = errors.Join(f.err, fmt.Errorf("worker %s has ended: %v", w.name, state))
+		}
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// On PostgreSQL place is in the order of the commits: it is drawn after Fence, which has the row of the name locked until
-// the transaction has committed, so no other fenced one draws between the two. (A sequence with CACHE 1 is needed, which is
-// the default.) As that trusts Fence, each row also says which transactions were over when it was written: seen.
+// On PostgreSQL place is in the order of the commits: it is drawn after Fence, which has the row of the name locked
+// until the transaction has committed, so no other fenced one draws between the two. (That needs a sequence with CACHE
+// 1, the default.) As it trusts Fence, each row also says which transactions were over when it was written: seen.
 const createPostgres = `CREATE TABLE %s (
 	place  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	term   bigint NOT NULL,

@@ -96,8 +96,8 @@ func work(args []string) error {
 	return err
 }
 
-// appendRows is the task. It is careless on purpose: once it has begun to write a row it does not heed the end of ctx, so
-// that nothing but Fence stands between a former leader and the table.
+// appendRows is the task. It is careless on purpose: once it has begun to write a row it does not heed the end of ctx,
+// so that nothing but Fence stands between a former leader and the table.
 func appendRows(ctx context.Context, t *table, name string, unfenced bool) error {
 	term, _ := leader.TermOf(ctx)
 	tell(message{Kind: leads, Term: term})
