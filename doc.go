@@ -6,8 +6,8 @@
 //
 // Every copy of a service makes a [Leader] and calls [Leader.Run] with the same names. For each name one copy holds a
 // lock and runs the task; the others stand by and take over when the lock is free. The lock is a session-level advisory
-// lock on PostgreSQL and a kernel file lock beside the database file on SQLite. There is no server to add, no table, and
-// one connection per process, whatever the number of names.
+// lock on PostgreSQL and a kernel file lock beside the database file on SQLite. There is no server to add, no table unless
+// Options.Terms asks for it, and one connection per process, whatever the number of names.
 //
 // # Usage
 //
@@ -43,7 +43,7 @@
 //	| connecting | -----------------> | contending | <---------+
 //	|            | <----------------- |            |           |
 //	+------------+    session over    +------------+           |
-//	                                        | lock granted     |
+//	                                        | lock granted     |  (with Options.Terms: takeover, until the term has begun)
 //	                                        v                  |
 //	                                  +------------+           |
 //	                                  |  leading   |           |
@@ -75,15 +75,17 @@
 //   - When a process dies, its locks are free at once, and a standby leads at its next Options.Retry.
 //   - Waiting blocks nothing else in the database: no open transaction, no blocked lock waiter.
 //   - The end of a session voids all its locks together. The trouble of one name touches no other name.
+//   - With Options.Terms, no write that was fenced with a term commits after a later term has begun, and terms of a name
+//     strictly increase. docs/fencing.md has more.
 //   - Nothing waits on the code of the user: hooks, log handlers, readers of events and stuck tasks delay no proof.
 //
 // docs/guarantees.md gives the bounds, the reasons and the tests.
 //
 // # What is not guaranteed
 //
-// There is no fencing yet: no number that a write could be checked with. So a process that was frozen after it looked may
-// still write when it wakes, after another has taken over; no lock service can prevent that. [Confirm] right before a
-// write makes the gap small and does not close it.
+// A process that was frozen after it looked may still write when it wakes, after another has taken over; no lock service
+// can prevent that. [Confirm] right before a write makes the gap small and does not close it. [Fence] does, in the
+// database that has the locks; for other systems there is the [Term].
 //
 // When the server ends a session, another process may start at once, while the old task is still stopping. If the end of
 // the session does not reach the process, as when the primary's host dies and a replica is promoted, that overlap is up

@@ -240,6 +240,7 @@ func (l *Leader) verifyLocked() {
 		rows, err = s.terms(keys)
 		return err
 	}, func(err error) { l.verifiedLocked(leading, rows, err) })
+	l.proved = true // it belongs to the proof: both together must not hold up the rest
 }
 
 // termsLocked returns the grants whose terms go on.

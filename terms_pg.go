@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +131,7 @@ func (p *pgTerms) furnish(ctx context.Context, s *pgSession, site termSite) erro
 // missing and could be made.
 func (p *pgTerms) on(ctx context.Context, site termSite, work func(*pgSession) error) error {
 	if p.site != site {
-		p.close() // it may be as dead as the session before
+		p.close() //nolint:contextcheck // as polite as a dead connection lets it be: the session before may have died with it
 	}
 	for made := false; ; {
 		reused := p.own != nil
@@ -146,7 +147,7 @@ func (p *pgTerms) on(ctx context.Context, site termSite, work func(*pgSession) e
 		case err == nil:
 			return nil
 		case over != nil || p.own.conn.IsClosed():
-			p.close()
+			p.close() //nolint:contextcheck // also after ctx has ended
 			if !reused || ctx.Err() != nil {
 				return err
 			}
@@ -170,9 +171,7 @@ func (p *pgTerms) begin(ctx context.Context, site termSite, wants []termWant) (m
 			got := make(map[int64]termBegun, len(some))
 			err := s.write(ctx, func(tx pgx.Tx) error { return bump(ctx, tx, site, some, got) })
 			if err == nil {
-				for key, b := range got {
-					begun[key] = b
-				}
+				maps.Copy(begun, got)
 			}
 			return err
 		})

@@ -200,6 +200,7 @@ func (t sqliteTerms) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the table leader_terms is not the one of leader.TermsSQLite, or an older one: %w", err)
 	}
+	defer func() { _ = rows.Close() }()
 	_ = rows.Next()
-	return errors.Join(rows.Err(), rows.Close())
+	return rows.Err()
 }

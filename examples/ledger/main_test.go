@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,7 +149,7 @@ func ledger(t *testing.T, url string, args ...string) (out string, code int) {
 	t.Helper()
 	cmd, scratch := program(t, url, args...)
 	text, err := cmd.CombinedOutput()
-	if _, exited := err.(*exec.ExitError); !exited {
+	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		require.NoError(t, err, "%s", text)
 	}
 	assert.Empty(t, names(t, scratch), "left behind")

@@ -33,7 +33,7 @@ func (f *fleet) handle(m message) {
 		f.trouble = w.name + ": " + m.Text
 	case exits:
 		delete(f.alive, w)
-		if state := w.cmd.ProcessState; !w.killed && !(f.stopping && state.Success()) {
+		if state := w.cmd.ProcessState; !w.killed && (!f.stopping || !state.Success()) {
 			f.err = errors.Join(f.err, fmt.Errorf("worker %s has ended: %v", w.name, state))
 		}
 	}
