@@ -337,6 +337,7 @@ func (l *Leader) freeing(c *candidate) {
 	if g == nil || g.worker != l.current || lostAlready(g) {
 		c.freed = true // gone with its session
 		if g != nil && g.cancel != nil && !lostAlready(g) {
+			l.endTermLocked(g, g.reason)
 			l.emitLocked(Event{Kind: Released, Name: g.name, Err: l.err})
 		}
 		return

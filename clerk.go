@@ -14,6 +14,8 @@ const (
 	mostWaiting = 4
 	// lookGap is how often it is looked what they wait for.
 	lookGap = 500 * time.Millisecond
+	// stuckGap is the least time between two tries to begin a term where there is no queue, as they may fail at once.
+	stuckGap = 50 * time.Millisecond
 )
 
 // clerk is what is to be done, and is being done, at the table of terms, apart from the session: a row that is locked, or a commit
@@ -21,9 +23,12 @@ const (
 // It is guarded by Leader.mu; its goroutines end with the store's answers, and the loop waits for them.
 type clerk struct {
 	begins []*takeover
-	stuck  []*takeover // for a place to wait
-	ends   []termEnd
-	reads  []*grant // terms to compare
+	// notBefore is when begins are tried again that were stuck.
+	notBefore time.Time
+
+	stuck []*takeover // for a place to wait
+	ends  []termEnd
+	reads []*grant // terms to compare
 
 	busy    bool // its goroutine is at work
 	open    bool // the store may have something to close
@@ -60,8 +65,10 @@ func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
 	}
 	switch end := c.usedAt.Add(linger); {
 	case c.busy:
-	case len(c.begins)+len(c.ends)+len(c.reads) > 0:
+	case len(c.ends)+len(c.reads) > 0, len(c.begins) > 0 && !now.Before(c.notBefore):
 		l.workLocked()
+	case len(c.begins) > 0:
+		due(c.notBefore)
 	case len(c.waiting) > 0:
 		if !now.Before(c.lookAt) {
 			l.lookLocked()

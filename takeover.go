@@ -126,6 +126,7 @@ func (l *Leader) stuckLocked(t *takeover, why error) {
 	if !l.store.queues() {
 		l.blockedLocked(t, Blocker{}, why)
 		l.clerk.begins = append(l.clerk.begins, t)
+		l.clerk.notBefore = time.Now().Add(stuckGap)
 		return
 	}
 	l.clerk.stuck = append(l.clerk.stuck, t)

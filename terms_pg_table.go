@@ -126,11 +126,14 @@ func (s *pgSession) terms(keys []int64) (map[int64]termRow, error) {
 	if keys == nil {
 		where, arg = "t.namespace = $1", s.info.namespace
 	}
+	found := make(map[int64]termRow)
 	rows, err := s.conn.Query(context.Background(), sqlTerms(s.info.schema, where), arg)
+	if sqlState(err) == undefinedTable {
+		return found, nil
+	}
 	if err != nil {
 		return nil, s.orOver(err)
 	}
-	found := make(map[int64]termRow)
 	var key int64
 	var row termRow
 	var taken int64
