@@ -31,6 +31,8 @@ type clerk struct {
 	reads []*grant // terms to compare
 
 	busy    bool // its goroutine is at work
+	began   time.Time
+	cancel  context.CancelFunc
 	open    bool // the store may have something to close
 	usedAt  time.Time
 	waiting map[*takeover]struct{}
@@ -64,6 +66,12 @@ func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
 		}
 	}
 	switch end := c.usedAt.Add(linger); {
+	case c.busy && l.resigned && len(l.slots) == 0: // nobody waits for what it does
+		if late := c.began.Add(hopeless); now.Before(late) {
+			due(late)
+		} else {
+			c.cancel()
+		}
 	case c.busy:
 	case len(c.ends)+len(c.reads) > 0, len(c.begins) > 0 && !now.Before(c.notBefore):
 		l.workLocked()
@@ -87,9 +95,9 @@ func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
 
 // clerkDoLocked has the goroutine of the clerk do work, and the loop what that returns.
 func (l *Leader) clerkDoLocked(work func(context.Context) func()) {
-	l.clerk.busy = true
+	ctx, cancel := context.WithTimeout(context.Background(), clerkTimeout)
+	l.clerk.busy, l.clerk.began, l.clerk.cancel = true, time.Now(), cancel
 	go func() { // ends when the store answers, at the latest when ctx does
-		ctx, cancel := context.WithTimeout(context.Background(), clerkTimeout)
 		defer cancel()
 		done := work(ctx)
 		l.post(func() {

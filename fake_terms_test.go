@@ -40,10 +40,12 @@ func (f fakeTerms) statement(ctx context.Context, serve func()) error {
 	pause, err := f.store.termTime, f.store.termErr
 	f.store.begins++
 	f.store.mu.Unlock()
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
-		return ctx.Err()
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if err != nil {
 		return err
