@@ -99,14 +99,11 @@ func (p *pgTerms) furnish(ctx context.Context, s *pgSession, site termSite) erro
 	var version int
 	var commit, server string
 	err := s.conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
-		pg_catalog.current_setting('synchronous_commit'), `+sqlServer+`, pg_catalog.pg_backend_pid()`).Scan(&version, &commit, &server, &s.info.pid)
+		pg_catalog.current_setting('synchronous_commit'), pg_catalog.pg_backend_pid()`).Scan(&version, &commit, &s.info.pid)
 	if err != nil {
 		return err
 	}
 	s.pooled = s.conn.PgConn().PID() != s.info.pid
-	if server != site.server {
-		return errOtherServer
-	}
 	if commit != "remote_apply" {
 		commit = "on" // a term is durable before a task has it
 	}
@@ -124,7 +121,16 @@ func (p *pgTerms) furnish(ctx context.Context, s *pgSession, site termSite) erro
 			names, values = append(names, setting[0]), append(values, setting[1])
 		}
 	}
-	return s.set(ctx, names, values)
+	if err := s.set(ctx, names, values); err != nil {
+		return err
+	}
+	if err := s.conn.QueryRow(ctx, `SELECT `+sqlServer).Scan(&server); err != nil { // now with operators that are the server's
+		return err
+	}
+	if server != site.server {
+		return errOtherServer
+	}
+	return nil
 }
 
 // on runs work on the kept connection, or on a new one: again, when the kept one turns out to be dead, or when the table was

@@ -373,9 +373,9 @@ func testWatchStandby(t *testing.T) {
 // A drop of the log is told, and every kind of event has a text.
 func TestEventLog(t *testing.T) {
 	for _, kind := range []EventKind{
-		Connected, Unreachable, Unsupported, Disconnected, Waiting, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold,
+		Connected, Unreachable, Unsupported, Disconnected, Waiting, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold, Blocked, Unmarked,
 	} {
 		assert.NotEmpty(t, messages[kind], kind)
 	}
-	assert.Len(t, messages, 13)
+	assert.Len(t, messages, 15)
 }
