@@ -6,6 +6,7 @@ replace github.com/oxygenhub/leader => ../
 
 require (
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/lib/pq v1.12.3
 	github.com/moby/moby/api v1.56.1
 	github.com/moby/moby/client v0.6.2
 	github.com/oxygenhub/leader v0.0.0-00010101000000-000000000000
