@@ -91,6 +91,7 @@ func (l *Leader) readLocked() {
 		}
 		for _, t := range reads {
 			t.want.last = rows[t.want.key].term
+			l.floor = max(l.floor, t.want.last+1)
 			l.clerk.begins = append(l.clerk.begins, t)
 		}
 	})
@@ -267,6 +268,7 @@ func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err er
 	l.clerk.failing = false
 	for _, g := range leading {
 		row, s := rows[g.key], l.slots[g.name]
+		l.floor = max(l.floor, row.term+1) // the row may be gone when the next term is begun
 		if row.term == g.term || s == nil || s.first().grant != g {
 			continue
 		}

@@ -205,3 +205,23 @@ func testLoopTermsCheckFails(t *testing.T) {
 		assert.Equal(t, 2, j.count(), "it is checked no more")
 	}
 }
+
+// A term that was seen in the table, by whomever it was written there, is the floor of all later ones.
+func TestLoopTermsFloor(t *testing.T) { synctest.Test(t, testLoopTermsFloor) }
+
+func testLoopTermsFloor(t *testing.T) {
+	st := newFakeStore()
+	l, _ := st.leader(t, Options{Terms: true})
+	j := &job{drain: 3 * time.Second}
+	goRun(t.Context(), l, "x", j.task)
+	time.Sleep(time.Second)
+	key := Key("test", "x")
+	high := j.term(0) + 1e12
+	st.set(func() { st.terms[key] = termRow{name: "x", term: high, node: "other"} })
+	time.Sleep(2100 * time.Millisecond)
+	require.ErrorIs(t, Confirm(j.run(0).ctx), ErrLost)
+	st.set(func() { delete(st.terms, key) }) // while the task still runs
+	time.Sleep(10 * time.Second)
+	require.Equal(t, 2, j.count())
+	assert.Greater(t, j.term(1), high)
+}
