@@ -136,8 +136,21 @@ func (t sqliteTerms) read(ctx context.Context, site termSite, keys []int64) (map
 	return sqliteReadTerms(ctx, t.db, site.namespace, keys)
 }
 
-// sqliteReadTerms reads rows, by key or, with nil, all of a namespace.
+// sqliteReadTerms reads rows, by key or, with nil, all of a namespace. A table that is not there has none.
 func sqliteReadTerms(ctx context.Context, db *sql.DB, namespace string, keys []int64) (map[int64]termRow, error) {
+	found, err := sqliteReadAll(ctx, db, namespace, keys)
+	if err == nil {
+		return found, nil
+	}
+	var tables int // what the error says depends on the driver
+	asked := db.QueryRowContext(ctx, "SELECT count(*) FROM main.sqlite_master WHERE lower(name) = 'leader_terms'").Scan(&tables)
+	if asked == nil && tables == 0 {
+		return make(map[int64]termRow), nil
+	}
+	return nil, err
+}
+
+func sqliteReadAll(ctx context.Context, db *sql.DB, namespace string, keys []int64) (map[int64]termRow, error) {
 	found := make(map[int64]termRow)
 	if keys == nil {
 		return found, sqliteReadSome(ctx, db, found, "namespace = ?", namespace)
