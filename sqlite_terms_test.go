@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"math"
 	"os"
 	"sync"
 	"testing"
@@ -268,4 +270,18 @@ func TestSQLiteTermsNewFile(t *testing.T) {
 	lead.end(t)
 	_, second := sqliteLeadStart(t, sqliteTermsLeader(t, next, Options{}), "job").next(t)
 	assert.Greater(t, second, first)
+}
+
+// TestSQLiteTermsDoNotWrap: after the highest number there is no next one.
+func TestSQLiteTermsDoNotWrap(t *testing.T) {
+	_, db := sqliteNewFile(t)
+	l := sqliteTermsLeader(t, db, Options{})
+	lead := sqliteLeadStart(t, l, "job")
+	ctx, _ := lead.next(t)
+	sqliteExec(t, db, "UPDATE leader_terms SET term = ?", int64(math.MaxInt64))
+	sqliteLost(t, ctx)
+	poll(t, 5*time.Second, "refusal", func() bool { return errors.Is(l.Status().Tasks[0].Err, errLastTerm) })
+	assert.Empty(t, lead.tasks)
+	assert.Equal(t, Term(math.MaxInt64), sqliteTermRow(t, db, "job").term)
+	lead.end(t)
 }

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 
 // sqliteBusyGap is how often a database is asked again whose writer goes on.
 const sqliteBusyGap = 20 * time.Millisecond
+
+var errLastTerm = errors.New("leader_terms has the highest term that there is: no other can follow, so somebody else must have written it")
 
 // sqliteTerms keeps terms in the database itself, through the pool of the application, whose connections it borrows for one
 // short transaction.
@@ -105,6 +108,9 @@ func (t sqliteTerms) beginOne(ctx context.Context, conn *sql.Conn, site termSite
 	}
 	if b.clean = released.Valid; !b.clean {
 		ended = sql.NullString{String: string(EndDied), Valid: true}
+	}
+	if b.last == math.MaxInt64 {
+		return b, errLastTerm
 	}
 	b.term = max(b.last+1, Term(now), w.floor)
 	_, err = conn.ExecContext(ctx, "UPDATE main.leader_terms SET term = ?, node = ?, addr = ?, pid = ?, taken_at = ?, released_at = NULL, ended = ? WHERE key = ?",
