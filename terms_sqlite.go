@@ -30,38 +30,66 @@ func (b *sqliteBackend) sqlite() bool                    { return true }
 func (t sqliteTerms) queues() bool { return false }
 func (t sqliteTerms) close()       {}
 
-// write runs work in a transaction that has the write lock from its start. It waits for another writer for a while.
-// begun tells whether the transaction began.
-func (t sqliteTerms) write(ctx context.Context, work func(*sql.Conn) error) (begun bool, err error) {
+// write runs work in a transaction that has the write lock from its start, several times if need be. stuck tells that the
+// pool or the database was kept busy by others for as long as this waits.
+func (t sqliteTerms) write(ctx context.Context, work func(*sql.Conn) error) (stuck bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	conn, err := t.db.Conn(ctx)
 	if err != nil {
-		return false, fmt.Errorf("the pool has no connection to spare: %w", err)
+		return ctx.Err() != nil, fmt.Errorf("the pool has no connection to spare: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	for {
-		if _, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err == nil {
-			break
+		err := sqliteWrite(ctx, conn, work)
+		switch {
+		case err == nil:
+			return false, nil
+		case ctx.Err() == nil && !strings.Contains(err.Error(), "locked"): // SQLITE_BUSY and SQLITE_LOCKED, in any driver
+			return false, err
 		}
 		pause := time.NewTimer(sqliteBusyGap)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return false, fmt.Errorf("the database does not let us write: %w", err)
+			return true, fmt.Errorf("the database is locked by somebody else: %w", err)
 		case <-pause.C:
 		}
 	}
-	err = work(conn)
-	if err == nil {
-		if _, err = conn.ExecContext(ctx, "COMMIT"); err == nil {
-			return true, nil
+}
+
+// sqliteWrite does it once. Whatever the driver says, conn is in no transaction afterwards.
+func sqliteWrite(ctx context.Context, conn *sql.Conn, work func(*sql.Conn) error) error {
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		if ctx.Err() != nil { // it may have begun all the same
+			sqliteRollback(ctx, conn)
 		}
+		return err
 	}
-	if _, failed := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); failed != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody shall get it in the middle of a transaction
+	err := work(conn)
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "COMMIT")
 	}
-	return true, err
+	if err != nil {
+		sqliteRollback(ctx, conn)
+	}
+	return err
+}
+
+// sqliteRollback ends the transaction of conn if there is one. It closes conn, which may be the whole of an in-memory database,
+// only if it must: nobody shall get it in the middle of a transaction.
+func sqliteRollback(ctx context.Context, conn *sql.Conn) {
+	ctx = context.WithoutCancel(ctx)
+	_, err := conn.ExecContext(ctx, "ROLLBACK")
+	if err == nil {
+		return
+	}
+	if _, err = conn.ExecContext(ctx, "BEGIN"); err == nil { // so there was none
+		_, err = conn.ExecContext(ctx, "ROLLBACK")
+	}
+	if err != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
 }
 
 // begin reads the last terms, too: a lock of this process does not end behind its back.
@@ -78,12 +106,12 @@ func (t sqliteTerms) begin(ctx context.Context, site termSite, wants []termWant)
 		}
 		return nil
 	}
-	begun, err := t.write(ctx, work)
-	if err != nil && begun && t.ready(ctx) == nil { // the table was dropped, perhaps
-		begun, err = t.write(ctx, work)
+	stuck, err := t.write(ctx, work)
+	if err != nil && !stuck && t.ready(ctx) == nil { // the table was dropped, perhaps
+		stuck, err = t.write(ctx, work)
 	}
 	switch {
-	case err != nil && !begun:
+	case stuck:
 		return nil, err, nil
 	case err != nil:
 		return nil, nil, err
