@@ -139,9 +139,10 @@ func sqliteMode(t *testing.T, path, journal string) *sql.DB {
 
 // TestSQLiteTermsBlocked has a writer, or without WAL a reader, hold the database for longer than a takeover waits in one go.
 func TestSQLiteTermsBlocked(t *testing.T) {
+	flat(t, "")
 	for mode, hold := range map[string]string{"WAL": "INSERT INTO rows VALUES (1)", "DELETE": "SELECT * FROM rows"} {
 		t.Run(mode, func(t *testing.T) {
-			flat(t, "")
+			t.Parallel()
 			path := filepath.Join(t.TempDir(), "app.db")
 			db, writers := sqliteMode(t, path, mode), sqliteMode(t, path, mode)
 			sqliteExec(t, writers, "CREATE TABLE rows (x)")
