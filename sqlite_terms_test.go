@@ -285,3 +285,31 @@ func TestSQLiteTermsDoNotWrap(t *testing.T) {
 	assert.Equal(t, Term(math.MaxInt64), sqliteTermRow(t, db, "job").term)
 	lead.end(t)
 }
+
+// TestSQLiteTermsGoneInRelease: what a Check finds out while the lock is being given back must not keep it from that.
+func TestSQLiteTermsGoneInRelease(t *testing.T) {
+	path, db := sqliteNewFile(t)
+	l := sqliteTermsLeader(t, db, Options{Check: 5 * time.Second})
+	sqliteLeadStart(t, l, "other").next(t) // or the session would be closed for want of work
+	lead := sqliteLeadStart(t, l, "job")
+	ctx, first := lead.next(t)
+	writer := sqliteBegin(t, sqliteDB(t, path)) // holds up the mark
+	_, err := writer.Exec("INSERT INTO rows VALUES (1)")
+	require.NoError(t, err)
+	lead.stop()
+	poll(t, 5*time.Second, "release", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		s := l.slots["job"]
+		if s == nil || !s.freeing {
+			return false
+		}
+		l.posted = append(l.posted, func() { l.verifiedLocked([]*grant{grantOf(ctx)}, nil, nil) }) // its row is gone
+		l.poke()
+		return true
+	})
+	lead.end(t)
+	require.NoError(t, writer.Rollback())
+	_, second := sqliteLeadStart(t, sqliteTermsLeader(t, sqliteDB(t, path), Options{}), "job").next(t)
+	assert.Greater(t, second, first)
+}

@@ -269,7 +269,7 @@ func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err er
 	for _, g := range leading {
 		row, s := rows[g.key], l.slots[g.name]
 		l.floor = max(l.floor, row.term+1) // the row may be gone when the next term is begun
-		if row.term == g.term || s == nil || s.first().grant != g {
+		if row.term == g.term || s == nil || s.first().grant != g || g.over.Load() != nil {
 			continue
 		}
 		reason := errTermGone
