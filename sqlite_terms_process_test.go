@@ -202,6 +202,7 @@ func sqliteObserve(t *testing.T, l *Leader, name string) func(what string, is fu
 // TestSQLiteTermsKilledAndReleased follows one name over a clean release, which is followed at once, and over kill -9, whose
 // successor waits for TakeoverDelay.
 func TestSQLiteTermsKilledAndReleased(t *testing.T) {
+	const patience = 8 * time.Second
 	path, db := sqliteTermsFile(t)
 	seen := sqliteObserve(t, sqliteTermsLeader(t, sqliteTermsOpen(t, path), Options{Node: "observer"}), "job")
 	seen("nobody", func(h Holder) bool { return h == Holder{Name: "job"} })
@@ -215,15 +216,22 @@ func TestSQLiteTermsKilledAndReleased(t *testing.T) {
 	}, h)
 	assert.WithinRange(t, h.Since, time.Now().Add(-time.Minute), time.Now().Add(time.Second))
 
-	patient := sqliteTermsLeader(t, db, Options{Node: "patient", Addr: "here:2", TakeoverDelay: time.Hour})
+	patient := sqliteTermsLeader(t, db, Options{Node: "patient", Addr: "here:2", TakeoverDelay: patience})
 	lead := sqliteLeadStart(t, patient, "job")
+	closed := time.Now()
 	require.NoError(t, other.in.Close())
 	_, second := lead.next(t)
+	took := time.Since(closed)
 	assert.Greater(t, second, first)
 	h = seen("patient", func(h Holder) bool { return h.Current && h.Node == "patient" })
 	assert.Equal(t, second, h.Term)
 	assert.Equal(t, "here:2", h.Addr)
-	assert.Equal(t, End{Reason: EndResigned}, h.Ended)
+	if h.Ended.Reason == EndDied { // a mark has 200 ms, which a disk may not keep to: then the next one is careful
+		assert.GreaterOrEqual(t, took, patience)
+	} else {
+		assert.Equal(t, End{Reason: EndResigned}, h.Ended)
+		assert.Less(t, took, patience, "a clean release is followed at once")
+	}
 	lead.end(t)
 	h = seen("released", func(h Holder) bool { return !h.Held })
 	assert.Equal(t, second, h.Ended.Term)
