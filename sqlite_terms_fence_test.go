@@ -21,9 +21,10 @@ var errSQLiteBroken = errors.New("no connection")
 
 var sqliteFences = map[string]func(context.Context, *sql.Tx) error{"FenceSQL": FenceSQL, "FenceSharedSQL": FenceSharedSQL}
 
-// sqliteBump begins a term as the Leader of another process does that has got hold of the lock.
-func sqliteBump(t *testing.T, db *sql.DB, name string, patience time.Duration) (Term, error) {
+// sqliteBump begins a term of "job" as the Leader of another process does that has got hold of the lock.
+func sqliteBump(t *testing.T, db *sql.DB, patience time.Duration) (Term, error) {
 	t.Helper()
+	const name = "job"
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	key := Key(sqliteNamespace, name)
@@ -57,7 +58,7 @@ func TestSQLiteTermsFence(t *testing.T) {
 			tx := sqliteBegin(t, db)
 			require.NoError(t, fence(ctx, tx))
 			require.NoError(t, fence(ctx, tx), "twice does no harm")
-			_, stuck := sqliteBump(t, later, "job", 100*time.Millisecond)
+			_, stuck := sqliteBump(t, later, 100*time.Millisecond)
 			require.Error(t, stuck, "no later term begins before the transaction has ended")
 			_, err := tx.Exec("INSERT INTO rows VALUES (1)")
 			require.NoError(t, err)
@@ -66,7 +67,7 @@ func TestSQLiteTermsFence(t *testing.T) {
 			old := sqliteBegin(t, db)
 			var n int
 			require.NoError(t, old.QueryRow("SELECT count(*) FROM rows").Scan(&n), "its snapshot has our term")
-			second, stuck := sqliteBump(t, later, "job", 5*time.Second)
+			second, stuck := sqliteBump(t, later, 5*time.Second)
 			require.NoError(t, stuck)
 			require.Greater(t, second, first)
 			require.NoError(t, Confirm(ctx), "it does not know")
@@ -151,11 +152,8 @@ func TestSQLiteTermsBlocked(t *testing.T) {
 			ctx, _ := first.next(t)
 			events := l.Watch(t.Context())
 			writer := sqliteBegin(t, writers)
-			rows, err := writer.Query(hold)
+			_, err := writer.Exec(hold)
 			require.NoError(t, err)
-			for rows.Next() {
-			}
-			require.NoError(t, rows.Close())
 			second := sqliteLeadStart(t, l, "second")
 			for e := range events {
 				require.Contains(t, []EventKind{Blocked, Refused}, e.Kind, "%+v", e)
@@ -276,17 +274,17 @@ func TestSQLiteTermsLateAnswers(t *testing.T) {
 		db, d := sqliteLate(t, path, late)
 		sqliteExec(t, db, TermsSQLite)
 		d.armed.Store(true)
-		_, stuck := sqliteBump(t, db, "job", 50*time.Millisecond)
+		_, stuck := sqliteBump(t, db, 50*time.Millisecond)
 		require.ErrorIs(t, stuck, context.DeadlineExceeded, late)
 		sqliteExec(t, sqliteDB(t, path), "INSERT INTO rows VALUES (1)")
-		_, stuck = sqliteBump(t, db, "job", 5*time.Second)
+		_, stuck = sqliteBump(t, db, 5*time.Second)
 		require.NoError(t, stuck, late)
 
 		db, d = sqliteLate(t, ":memory:", late)
 		db.SetMaxOpenConns(1)
 		sqliteExec(t, db, TermsSQLite)
 		d.armed.Store(true)
-		_, stuck = sqliteBump(t, db, "job", 50*time.Millisecond)
+		_, stuck = sqliteBump(t, db, 50*time.Millisecond)
 		require.ErrorIs(t, stuck, context.DeadlineExceeded, late)
 		assert.Equal(t, int64(1), d.opens.Load(), late)
 		sqliteTermRow(t, db, "job")

@@ -80,7 +80,7 @@ func (r *sqliteLead) end(t *testing.T) {
 }
 
 // sqliteLost requires that the task of ctx is told of a loss, and returns why.
-func sqliteLost(t *testing.T, ctx context.Context) error {
+func sqliteLost(ctx context.Context, t *testing.T) error {
 	t.Helper()
 	select {
 	case <-ctx.Done():
@@ -211,19 +211,19 @@ func TestSQLiteTermsRise(t *testing.T) {
 	rises(term)
 
 	sqliteExec(t, db, "DELETE FROM leader_terms")
-	require.ErrorIs(t, sqliteLost(t, ctx), errTermGone)
+	require.ErrorIs(t, sqliteLost(ctx, t), errTermGone)
 	ctx, term = lead.next(t)
 	rises(term)
 
 	sqliteExec(t, db, "DROP TABLE leader_terms")
-	require.ErrorIs(t, sqliteLost(t, ctx), errTermGone)
+	require.ErrorIs(t, sqliteLost(ctx, t), errTermGone)
 	ctx, term = lead.next(t)
 	rises(term)
 	assert.Equal(t, term, sqliteTermRow(t, db, "job").term, "made again")
 
 	ahead := last + Term(time.Hour.Milliseconds()) // of a clock that has been set back since
 	sqliteExec(t, db, "UPDATE leader_terms SET term = ?, node = 'thief'", int64(ahead))
-	require.ErrorContains(t, sqliteLost(t, ctx), "thief")
+	require.ErrorContains(t, sqliteLost(ctx, t), "thief")
 	last = ahead
 	_, term = lead.next(t)
 	rises(term)
@@ -266,7 +266,7 @@ func TestSQLiteTermsNewFile(t *testing.T) {
 		}
 	}
 	next := sqliteDB(t, path)
-	sqliteLost(t, ctx)
+	sqliteLost(ctx, t)
 	lead.end(t)
 	_, second := sqliteLeadStart(t, sqliteTermsLeader(t, next, Options{}), "job").next(t)
 	assert.Greater(t, second, first)
@@ -279,7 +279,7 @@ func TestSQLiteTermsDoNotWrap(t *testing.T) {
 	lead := sqliteLeadStart(t, l, "job")
 	ctx, _ := lead.next(t)
 	sqliteExec(t, db, "UPDATE leader_terms SET term = ?", int64(math.MaxInt64))
-	sqliteLost(t, ctx)
+	sqliteLost(ctx, t)
 	poll(t, 5*time.Second, "refusal", func() bool { return errors.Is(l.Status().Tasks[0].Err, errLastTerm) })
 	assert.Empty(t, lead.tasks)
 	assert.Equal(t, Term(math.MaxInt64), sqliteTermRow(t, db, "job").term)

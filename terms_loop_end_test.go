@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadRow leaves a row of a holder that did not say that its term had ended.
-func (st *fakeStore) deadRow(name string) {
-	st.set(func() { st.terms[Key("test", name)] = termRow{name: name, term: 5, node: "dead", taken: time.Now()} })
+// deadRow leaves a row of "x" whose holder did not say that its term had ended.
+func (st *fakeStore) deadRow() {
+	st.set(func() { st.terms[Key("test", "x")] = termRow{name: "x", term: 5, node: "dead", taken: time.Now()} })
 }
 
 // The delay after a death runs from the grant of the lock: what the bump takes is part of it.
@@ -26,7 +26,7 @@ func TestLoopTakeoverDelayCountsFromTheGrant(t *testing.T) {
 func testLoopTakeoverDelayCountsFromTheGrant(t *testing.T) {
 	st := newFakeStore()
 	l, _ := st.leader(t, Options{Terms: true, TakeoverDelay: 8 * time.Second})
-	st.deadRow("x")
+	st.deadRow()
 	st.set(func() { st.termTime = 3 * time.Second })
 	j := &job{}
 	granted := time.Now()
@@ -54,7 +54,7 @@ func testLoopTakeoverDelayIsInherited(t *testing.T) {
 	opts := Options{Terms: true, TakeoverDelay: 8 * time.Second}
 	a, _ := st.leader(t, opts)
 	b, _ := st.leader(t, opts)
-	st.deadRow("x")
+	st.deadRow()
 	j := &job{}
 	for i, l := range []*Leader{a, a, b} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -190,7 +190,7 @@ func testLoopTermsBusyDatabaseIsLeft(t *testing.T) {
 	l, b := st.leader(t, Options{Terms: true, TakeoverDelay: 5 * time.Second})
 	b.durable = true
 	l.store = b.terms(l.opts, l.clock)
-	st.deadRow("x")
+	st.deadRow()
 	st.lockRow("somebody", true)
 	ctx, cancel := context.WithCancel(t.Context())
 	c := goRun(ctx, l, "x", obey)

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// holderOf asks l for the holder of name.
-func holderOf(t *testing.T, l *Leader, name string) Holder {
+// holderOf asks l for the holder of "x".
+func holderOf(t *testing.T, l *Leader) Holder {
 	t.Helper()
-	holders, err := l.Holders(t.Context(), name)
+	holders, err := l.Holders(t.Context(), "x")
 	require.NoError(t, err)
 	require.Len(t, holders, 1)
 	return holders[0]
@@ -36,7 +36,7 @@ func testLoopTermsHolders(t *testing.T) {
 		all, err := b.Holders(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, all, "no name was ever led")
-		assert.Equal(t, Holder{Name: "x"}, holderOf(t, b, "x"))
+		assert.Equal(t, Holder{Name: "x"}, holderOf(t, b))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		c := goRun(ctx, a, "x", obey)
@@ -46,12 +46,12 @@ func testLoopTermsHolders(t *testing.T) {
 			Name: "x", Held: true, Node: "a", PID: st.holder("x").pid, Since: row.taken,
 			Current: true, Addr: "a:1", Term: row.term,
 		}
-		assert.Equal(t, want, holderOf(t, b, "x"))
+		assert.Equal(t, want, holderOf(t, b))
 		time.Sleep(time.Second)
 		cancel()
 		<-c.done
 		end := End{Term: row.term, Reason: EndResigned, At: st.row("x").released}
-		assert.Equal(t, Holder{Name: "x", Ended: end}, holderOf(t, b, "x"))
+		assert.Equal(t, Holder{Name: "x", Ended: end}, holderOf(t, b))
 		testHoldersDuringTakeover(t, st, b, end)
 	}
 }
@@ -64,7 +64,7 @@ func testHoldersDuringTakeover(t *testing.T, st *fakeStore, b *Leader, end End) 
 	goRun(t.Context(), b, "x", j.task)
 	time.Sleep(time.Second)
 	st.set(func() { st.termTime = 0 })
-	h := holderOf(t, b, "x")
+	h := holderOf(t, b)
 	assert.Equal(t, "b", h.Node)
 	assert.True(t, h.Held)
 	assert.False(t, h.Current)
@@ -88,18 +88,18 @@ func TestLoopTermsHolderDied(t *testing.T) { synctest.Test(t, testLoopTermsHolde
 func testLoopTermsHolderDied(t *testing.T) {
 	st := newFakeStore()
 	l, _ := st.leader(t, Options{Terms: true, TakeoverDelay: 5 * time.Second})
-	st.deadRow("x")
-	assert.Equal(t, Holder{Name: "x", Ended: End{Term: 5, Reason: EndDied}}, holderOf(t, l, "x"))
+	st.deadRow()
+	assert.Equal(t, Holder{Name: "x", Ended: End{Term: 5, Reason: EndDied}}, holderOf(t, l))
 	st.lockRow("x", true)
 	goRun(t.Context(), l, "x", obey)
 	time.Sleep(time.Second)
-	h := holderOf(t, l, "x")
+	h := holderOf(t, l)
 	assert.True(t, h.Held)
 	assert.False(t, h.Current)
 	assert.Equal(t, End{Term: 5, Reason: EndDied}, h.Ended)
 	st.lockRow("x", false)
 	time.Sleep(10 * time.Second)
-	h = holderOf(t, l, "x")
+	h = holderOf(t, l)
 	assert.True(t, h.Current)
 	assert.Equal(t, End{Reason: EndDied}, h.Ended)
 }
