@@ -140,7 +140,7 @@ func (h *Holder) add(row termRow) {
 	}
 }
 
-// Observe calls view with who leads names, or without names all that leader_terms has: first with what is, then after each
+// Observe calls view with who leads names, or without names, which needs Options.Terms, all that leader_terms has: first with what is, then after each
 // change, until ctx ends, and returns ctx.Err(), or [ErrResigned] after Resign. It is no candidate for them. It asks every
 // Options.Retry, with one statement or two for all names; when the database does not answer for Options.Lease, view gets
 // to know that nothing is known. It calls view in its own goroutine, which may take its time.

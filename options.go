@@ -38,17 +38,20 @@ type Options struct {
 	// StopTimeout is after how long a task that was told to stop and has not returned is reported as overrun. Its lock
 	// stays held all the same, unless it was lost. Default 10 s.
 	StopTimeout time.Duration
-	// Terms has this Leader keep the table leader_terms, which it makes if there is none: it gives each task a [Term], for
-	// [Fence] and for other systems, and shows who leads where in [Holder]. All processes of a fleet must agree on it. It
-	// takes a second connection for some seconds at each takeover and release. See docs/fencing.md.
+	// Terms turns on fencing: this Leader keeps the table leader_terms, which it makes if there is none, gives each task a
+	// [Term], for [Fence] and for other systems, and shows who leads where in [Holder]. All processes of a fleet must
+	// agree on it. With a Namespace that is not the name of a schema, set Schema, too. It takes a second connection for
+	// some seconds at each takeover and release, and up to four more while takeovers wait for transactions of others. See
+	// docs/fencing.md.
 	Terms bool
 	// Schema is where leader_terms is on PostgreSQL, and must be the same for all processes that share the namespace.
-	// Default: the schema that has the name of the namespace. Needs Terms.
+	// Default: the schema that has the name of the namespace; if there is none, nothing is led, and Status and the log say
+	// so. Needs Terms.
 	Schema string
 	// Addr is where others reach this process, for [Holder]. At most 1,024 bytes. Needs Terms.
 	Addr string
-	// TakeoverDelay is how long a task waits, counted from when its lock was got, if the last term did not end cleanly: the
-	// old task may still be stopping. With Lease + the time that takes, a task never overlaps one in a partition or a
+	// TakeoverDelay is how long a task waits, counted from when its lock was got, if nobody has said that the last term
+	// ended ([EndDied]): the old task may still be stopping. With Lease + the time that takes, a task never overlaps one in a partition or a
 	// failover (docs/guarantees.md, G3). A clean release is followed at once. Default 0. Needs Terms.
 	TakeoverDelay time.Duration
 	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.

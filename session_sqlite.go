@@ -25,7 +25,7 @@ var (
 
 // SQLite returns a Backend for the processes of one machine that share the database file of db, of any SQLite driver. Its
 // locks are file locks in the directory <file>.leader: the kernel frees them when a process dies, however it dies, and
-// they cost the database nothing. They do not expire, so Options.Lease and Options.SessionTimeout mean nothing here. db
+// they cost the database nothing, but for Options.Terms, which borrows a connection of db for moments. They do not expire, so Options.Lease and Options.SessionTimeout mean nothing here. db
 // is asked for the path of its file once, and is neither kept busy nor closed. The locks of an in-memory database
 // exclude only the callers that share db. A file on a network file system or with a second hard link, or that is mounted
 // by itself, is refused with [ErrUnsupported]. See docs/sqlite.md. It may be shared by several Leaders.

@@ -64,13 +64,15 @@ func TermOf(ctx context.Context) (Term, bool) {
 
 // Fence makes tx a transaction of the task that ctx was given to: once it has returned nil, no later term of that name
 // begins before tx has ended, and it does not return nil in a later one. So no write of tx commits after a
-// successor has begun, even if this process is frozen in between. Otherwise it returns [ErrFenced] or the error of the
-// database, and tx must be rolled back.
+// successor has begun, even if this process is frozen in between. Otherwise tx must be rolled back: it returns
+// [ErrFenced], which wraps [ErrLost] if this process knew already; the error of the database; or one that says that ctx is
+// not a task's, that Options.Terms is off, or that the level of isolation will not do. After ErrFenced the task should
+// wait for the end of its context, which has come or comes with the next Check, and return: Run contends again then.
 //
 // Call it first in each transaction that writes, in any isolation level; not in a savepoint that may be rolled back, which would
 // undo it. It locks the row of the name in leader_terms, so the fenced transactions of one name run one after another:
 // for parallel writers there is [FenceShared]. It blocks like any statement of tx, until ctx ends. A takeover waits
-// for tx: keep it short. The role needs SELECT and UPDATE on leader_terms. See docs/fencing.md.
+// for tx: keep it short. The role needs SELECT on leader_terms, and UPDATE on one of its columns. See docs/fencing.md.
 func Fence(ctx context.Context, tx pgx.Tx) error {
 	g, err := fenced(ctx)
 	if err != nil {

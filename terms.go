@@ -10,10 +10,22 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// TermsSQL makes the table that [Options].Terms needs on PostgreSQL, in the current schema, for migration tools and for roles
-// that may not create tables. It is the table that a Leader makes where there is none. Its layout is API: old and new
+// TermsSQL makes the table that [Options].Terms needs on PostgreSQL, for migration tools and for roles that may not create
+// tables. It does so in the current schema: set the search_path to the one of Options.Schema before. It is the table that
+// a Leader makes where there is none. Its layout is API: old and new
 // versions run side by side. Whoever leads needs SELECT, INSERT and UPDATE on it; see docs/fencing.md.
-const TermsSQL = `CREATE TABLE IF NOT EXISTS leader_terms (` + termsColumns + `)`
+const TermsSQL = `CREATE TABLE IF NOT EXISTS leader_terms (
+	key bigint PRIMARY KEY,
+	namespace text NOT NULL,
+	name text NOT NULL,
+	term bigint NOT NULL,
+	node text NOT NULL,
+	addr text NOT NULL,
+	pid bigint NOT NULL,
+	taken_at timestamptz NOT NULL,
+	released_at timestamptz,
+	ended text
+)`
 
 // TermsSQLite is [TermsSQL] for SQLite, in the main database. Its times are milliseconds since 1970.
 const TermsSQLite = `CREATE TABLE IF NOT EXISTS main.leader_terms (
@@ -28,19 +40,6 @@ const TermsSQLite = `CREATE TABLE IF NOT EXISTS main.leader_terms (
 	released_at INTEGER,
 	ended TEXT
 )`
-
-const termsColumns = `
-	key bigint PRIMARY KEY,
-	namespace text NOT NULL,
-	name text NOT NULL,
-	term bigint NOT NULL,
-	node text NOT NULL,
-	addr text NOT NULL,
-	pid bigint NOT NULL,
-	taken_at timestamptz NOT NULL,
-	released_at timestamptz,
-	ended text
-`
 
 // EndReason says how a term has ended.
 type EndReason string

@@ -108,7 +108,7 @@ func (s *pgSession) makeTerms(ctx context.Context, schema string) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", deriveKey("leader v1 table", schema)); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "CREATE TABLE IF NOT EXISTS "+termSite{schema: schema}.table()+" ("+termsColumns+")")
+		_, err := tx.Exec(ctx, strings.Replace(TermsSQL, "leader_terms", termSite{schema: schema}.table(), 1))
 		return err
 	})
 	if sqlState(err) == insufficientPrivilege {
