@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxygenhub/leader/internal/pgtest"
+)
+
+// TestPostgresTermsReleaseInTrouble is C15: the table is gone, it may not be made again, and statements of this role are cut off at
+// once. The lock is given back all the same, also by a task that returns an error.
+func TestPostgresTermsReleaseInTrouble(t *testing.T) {
+	admin := pgtest.Start(t).URL()
+	pgtest.Exec(t, admin, "CREATE ROLE app LOGIN; CREATE SCHEMA jobs; GRANT USAGE, CREATE ON SCHEMA jobs TO app")
+	conn := pgtest.Connect(t, admin)
+	opts := termOptions("a")
+	opts.Namespace, opts.Check = "jobs", time.Second // the release comes before the Check
+	l := termLeader(t, dbAs(t, admin, "app", ""), opts)
+	events := l.Watch(t.Context())
+	failed := errors.New("failed")
+	proceed, returned := make(chan struct{}), make(chan error, 1)
+	begun := make(chan context.Context, 1)
+	go func() {
+		returned <- l.Run(t.Context(), "error", func(ctx context.Context) error {
+			begun <- ctx
+			<-proceed
+			return failed
+		})
+	}()
+	termNext(t, begun)
+	resigned, _ := termTask(t, l, "resign")
+	termNext(t, resigned)
+	pgtest.Exec(t, admin, `DROP TABLE jobs.leader_terms; REVOKE CREATE ON SCHEMA jobs FROM app; ALTER ROLE app SET statement_timeout = '1ms'`)
+	pgtest.Exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'leader-terms/%'")
+	locks := func(want int) {
+		t.Helper()
+		dbWithin(t, time.Second+dbSlack, "the lock is gone", func() bool {
+			return dbQuery[int](t, conn, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1") == want
+		})
+	}
+	close(proceed)
+	locks(1)
+	require.ErrorIs(t, <-returned, failed)
+	began := time.Now()
+	require.NoError(t, l.Resign(t.Context()))
+	assert.Less(t, time.Since(began), 2*time.Second+2*dbSlack)
+	locks(0)
+	told := 0
+	for e := range events {
+		if e.Kind == "unmarked" {
+			told++
+		}
+	}
+	assert.LessOrEqual(t, told, 1, "it is told again and again")
+	assert.Zero(t, dbQuery[int](t, conn, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name LIKE 'leader%' AND state LIKE 'idle in%'"))
+}
