@@ -4,6 +4,7 @@ package leader_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxygenhub/leader"
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
@@ -60,4 +62,32 @@ func TestPostgresTermsReleaseInTrouble(t *testing.T) {
 	}
 	assert.LessOrEqual(t, told, 1, "it is told again and again")
 	assert.Zero(t, dbQuery[int](t, conn, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name LIKE 'leader%' AND state LIKE 'idle in%'"))
+}
+
+// TestPostgresPoolerTerms has terms begin through a pooler in session mode, and fences pass through one in transaction mode.
+func TestPostgresPoolerTerms(t *testing.T) {
+	server := pgtest.Start(t)
+	url := server.URL()
+	session := server.Bounce(t, "pool_mode=session", "default_pool_size=5").URL(url)
+	transaction := server.Bounce(t, "pool_mode=transaction", "default_pool_size=1").URL(url)
+	opts := termOptions("a")
+	opts.Namespace = "public"
+	l := termLeader(t, session, opts)
+	begun, stop := termTask(t, l, "x")
+	ctx, term := termNext(t, begun)
+	db, err := sql.Open("pgx", transaction+"&default_query_exec_mode=exec")
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	for range 3 {
+		for _, fence := range []func(context.Context, *sql.Tx) error{leader.FenceSQL, leader.FenceSharedSQL} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, fence(ctx, tx))
+			require.NoError(t, tx.Commit())
+		}
+	}
+	stop()
+	next, _ := termTask(t, termLeader(t, session, opts), "x")
+	_, later := termNext(t, next)
+	assert.Greater(t, later, term)
 }
