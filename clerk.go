@@ -138,19 +138,22 @@ func (l *Leader) workLocked() {
 }
 
 func (l *Leader) readTerms(ctx context.Context, site termSite, leading []*grant) {
-	keys := make([]int64, len(leading))
-	for i, g := range leading {
-		keys[i] = g.key
-	}
-	rows, err := l.store.read(ctx, site, keys)
+	rows, err := l.store.read(ctx, site, keysOf(leading))
 	l.post(func() { l.verifiedLocked(leading, rows, err) })
+}
+
+// clerkFailsLocked tells of trouble at the table, the first time since there was none.
+func (l *Leader) clerkFailsLocked(e Event) {
+	if !l.clerk.failing {
+		l.clerk.failing = true
+		l.emitLocked(e)
+	}
 }
 
 // markedAllLocked goes on with the releases whose terms are marked, or could not be.
 func (l *Leader) markedAllLocked(ends []termEnd, err error) {
-	if err != nil && !l.clerk.failing {
-		l.clerk.failing = true
-		l.emitLocked(Event{Kind: Unmarked, Err: err})
+	if err != nil {
+		l.clerkFailsLocked(Event{Kind: Unmarked, Err: err})
 	}
 	for _, e := range ends {
 		if s := l.keys[e.key]; s != nil && s.freeing && s.first().grant.term == e.term {

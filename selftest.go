@@ -41,8 +41,7 @@ func incapable(err error) error {
 	if errors.Is(err, ErrUnsupported) {
 		return err
 	}
-	const privilege = "42501"
-	if code := sqlState(err); strings.HasPrefix(code, "0A") || strings.HasPrefix(code, "42") && code != privilege {
+	if code := sqlState(err); strings.HasPrefix(code, "0A") || strings.HasPrefix(code, "42") && code != insufficientPrivilege {
 		return fmt.Errorf("%w: the server lacks what session locks need: keep them in a PostgreSQL database: %w", ErrUnsupported, err)
 	}
 	return err

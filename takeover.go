@@ -194,14 +194,11 @@ func (l *Leader) takeoversFailedLocked(failed []*takeover, err error) {
 		return
 	}
 	err = fmt.Errorf("begin a term: %w", err)
-	if !l.clerk.failing {
-		l.clerk.failing = true
-		e := Event{Kind: Refused, Err: err}
-		if len(failed) == 1 {
-			e.Name = failed[0].slot.name
-		}
-		l.emitLocked(e)
+	e := Event{Kind: Refused, Err: err}
+	if len(failed) == 1 {
+		e.Name = failed[0].slot.name
 	}
+	l.clerkFailsLocked(e)
 	for _, t := range failed {
 		s, c := t.slot, t.slot.first()
 		s.err = err
@@ -229,14 +226,11 @@ func (l *Leader) verifyLocked() {
 	if len(leading) == 0 {
 		return
 	}
-	keys := make([]int64, len(leading))
-	for i, g := range leading {
-		keys[i] = g.key
-	}
 	if !l.current.info.reads {
 		l.clerk.reads = leading
 		return
 	}
+	keys := keysOf(leading)
 	var rows map[int64]termRow
 	l.orderLocked(func(s session) (err error) {
 		rows, err = s.terms(keys)
@@ -255,13 +249,18 @@ func (l *Leader) termsLocked() (leading []*grant) {
 	return leading
 }
 
+func keysOf(grants []*grant) []int64 {
+	keys := make([]int64, len(grants))
+	for i, g := range grants {
+		keys[i] = g.key
+	}
+	return keys
+}
+
 // verifiedLocked is the answer. An error proves nothing: locks are proved by the session, and Fence asks the table itself.
 func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err error) {
 	if err != nil {
-		if !l.clerk.failing {
-			l.clerk.failing = true
-			l.emitLocked(Event{Kind: Refused, Err: fmt.Errorf("check the terms: %w", err)})
-		}
+		l.clerkFailsLocked(Event{Kind: Refused, Err: fmt.Errorf("check the terms: %w", err)})
 		l.err = err
 		return
 	}
