@@ -15,7 +15,7 @@ import (
 
 // gate holds up one write of a worker, so that the program can freeze the process there.
 type gate struct {
-	schema string // PostgreSQL
+	at     string // PostgreSQL: the table whose name is in the statement to hold up
 	armed  atomic.Bool
 	open   chan struct{}
 	passed bool // of the writer
@@ -29,10 +29,10 @@ func (g *gate) hold() {
 	}
 }
 
-// TraceQueryStart is called by pgx when it is about to send a statement: the one by which Fence asks the table, or else
-// the INSERT.
+// TraceQueryStart is called by pgx when it is about to send a statement: the one by which Fence asks the table, or without
+// Fence the INSERT. Between the two, the transaction has the row of the name locked, and nobody could take over.
 func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(data.SQL, g.schema) {
+	if strings.Contains(data.SQL, g.at) {
 		g.hold()
 	}
 	return ctx

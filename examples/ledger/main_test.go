@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/oxygenhub/leader/internal/pgtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,6 +101,17 @@ func TestLedgerPostgresProofSeesALateCommit(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, old.Commit())
 	require.EqualError(t, table.prove(t.Context()), "the proof fails: 1 pairs were committed in the wrong order")
+}
+
+// Wherever the order to hold a write up comes: a writer held between Fence and its INSERT has the row of the name locked.
+func TestLedgerHoldsBeforeFence(t *testing.T) {
+	g := &gate{at: "leader_terms", open: make(chan struct{})}
+	g.armed.Store(true)
+	close(g.open)
+	g.TraceQueryStart(t.Context(), nil, pgx.TraceQueryStartData{SQL: "INSERT INTO leader_ledger_x.entries (term, worker) VALUES ($1, $2)"})
+	assert.False(t, g.passed, "held with the row locked")
+	g.TraceQueryStart(t.Context(), nil, pgx.TraceQueryStartData{SQL: `SELECT 1 FROM "leader_ledger_x"."leader_terms" WHERE true`})
+	assert.True(t, g.passed)
 }
 
 func TestLedgerEndsWhenInterrupted(t *testing.T) {

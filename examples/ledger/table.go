@@ -74,7 +74,6 @@ func openTable(name, proxy string, g *gate) (t *table, locks leader.Backend, err
 	}
 	t = &table{postgres: true, name: name, rows: name + ".entries", config: config.Copy(), gate: g}
 	if g != nil {
-		g.schema = name
 		config.Tracer = g
 	}
 	t.db = stdlib.OpenDB(*config)

@@ -57,7 +57,11 @@ func work(args []string) error {
 	}
 	// Ctrl-C goes to all processes, and the program decides what to do.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGHUP)
-	g := &gate{open: make(chan struct{})}
+	unfenced := args[3] == "true"
+	g := &gate{at: "leader_terms", open: make(chan struct{})}
+	if unfenced {
+		g.at = "entries"
+	}
 	t, backend, err := openTable(args[1], args[2], g)
 	if err != nil {
 		return err
@@ -83,7 +87,7 @@ func work(args []string) error {
 	run := make(chan error, 1)
 	go func() { // ends with Resign
 		run <- lead.Run(context.Background(), task, func(ctx context.Context) error {
-			return appendRows(ctx, t, args[0], args[3] == "true")
+			return appendRows(ctx, t, args[0], unfenced)
 		})
 	}()
 	g.obey()
