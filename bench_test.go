@@ -95,6 +95,7 @@ func testIsLeadingDoesNotAllocate(t *testing.T) {
 	ctx := j.run(0).ctx
 	require.Zero(t, testing.AllocsPerRun(1000, func() { l.IsLeading(name) }))
 	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = Confirm(ctx) }))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Join(ctx, name) }))
 }
 
 // A name costs at most 8 KiB, waiting and leading, the stack of its caller included.

@@ -262,6 +262,7 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason End
 	}
 	g.over.Store(&errReturned)
 	g.cancel(nil)
+	g.die()
 	return o
 }
 

@@ -135,7 +135,7 @@ func (l *Leader) enter(ctx context.Context, name string, once bool, task func(co
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	outer := grantOf(ctx)
+	outer := insideOf(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for g := outer; g != nil; g = g.outer {
@@ -188,6 +188,7 @@ func (l *Leader) start(ctx context.Context, cancel context.CancelCauseFunc, c *c
 		return nil, false, nil
 	default:
 		g.ctx, g.cancel = context.WithValue(ctx, grantKey{}, g), cancel
+		g.life, g.die = context.WithCancel(context.Background())
 		l.startLocked(c)
 		return g, true, nil
 	}

@@ -91,15 +91,38 @@ type grant struct {
 	ctx    context.Context         //nolint:containedctx // the task's: it is what a grant hands out and takes back
 	cancel context.CancelCauseFunc // of ctx; nil until the task starts
 
+	life context.Context    //nolint:containedctx // ends with the leadership, for those who have joined it
+	die  context.CancelFunc // of life; nil until the task starts
+
 	caller  context.Context //nolint:containedctx // of Run, from which ctx is derived
 	release func()          // takes ctx off caller
 }
 
 type grantKey struct{}
 
+// grantOf returns the leadership that ctx belongs to.
 func grantOf(ctx context.Context) *grant {
-	g, _ := ctx.Value(grantKey{}).(*grant)
-	return g
+	switch g := ctx.Value(grantKey{}).(type) {
+	case *grant:
+		return g
+	case *Joined:
+		return g.grant
+	}
+	return nil
+}
+
+// insideOf returns the leadership of the task that ctx was given to. Who has only joined is not inside a task.
+func insideOf(ctx context.Context) *grant {
+	for {
+		switch g := ctx.Value(grantKey{}).(type) {
+		case *grant:
+			return g
+		case *Joined:
+			ctx = g.parent
+		default:
+			return nil
+		}
+	}
 }
 
 // err returns nil while the lock is surely held: what the loop knows, and both clocks.
@@ -116,6 +139,7 @@ func (g *grant) lose(reason error) {
 	g.over.Store(&reason)
 	if g.cancel != nil {
 		g.cancel(lost(reason))
+		g.die()
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // until they return. From inside a task, known by ctx, it waits for all other tasks but not for that one, whose lock is
 // given back when it returns. Any number of calls may be made, also concurrently.
 func (l *Leader) Resign(ctx context.Context) error {
-	inner := grantOf(ctx)
+	inner := insideOf(ctx)
 	l.mu.Lock()
 	l.resignLocked()
 	var task *grant // the outermost one that ctx belongs to

@@ -30,10 +30,17 @@ func (s *pgSession) setUp(ctx context.Context, dial func(context.Context) (*pgSe
 	}
 	if err == nil {
 		own, cancel = context.WithTimeout(ctx, setUpTimeout/2)
-		err = s.furnish(own, version)
+		if err = s.furnish(own, version); err == nil {
+			err = s.testLock(own)
+		}
 		cancel()
 	}
-	return incapable(err)
+	if err = incapable(err); err != nil || !s.opts.Terms {
+		return err
+	}
+	own, cancel = context.WithTimeout(ctx, setUpTimeout/2)
+	defer cancel()
+	return s.readyTerms(own) // whatever is wrong with the table can be mended while Run waits
 }
 
 // incapable tells errors of a server that lacks what is needed from those that pass.
@@ -112,7 +119,7 @@ func unusable(recovery bool) error {
 	return errors.New("the session is read-only (default_transaction_read_only of the server, the database or the role)")
 }
 
-// furnish makes the settings, listens, and tests a lock.
+// furnish makes the settings, and listens.
 func (s *pgSession) furnish(ctx context.Context, version int) error {
 	s.info.namespace = s.opts.Namespace
 	switch {
@@ -137,15 +144,8 @@ func (s *pgSession) furnish(ctx context.Context, version int) error {
 		}
 	}
 	s.channel = fmt.Sprintf("leader_%016x", uint64(Key(s.info.namespace, "")))
-	if _, err := s.conn.Exec(ctx, "LISTEN "+s.channel); err != nil {
-		return err
-	}
-	if s.opts.Terms {
-		if err := s.readyTerms(ctx); err != nil {
-			return err
-		}
-	}
-	return s.testLock(ctx)
+	_, err := s.conn.Exec(ctx, "LISTEN "+s.channel)
+	return err
 }
 
 // settings are made by SET, never as start-up parameters, which some poolers refuse. No keepalive ends the session before
