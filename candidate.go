@@ -64,6 +64,7 @@ type slot struct {
 	lastTerm  Term      // under which a task of ours was started last
 	failures  int       // of beginning a term, in a row
 	notBefore time.Time // is the lock asked for again
+	coolUntil time.Time // likewise, because a task has stepped down
 }
 
 func (s *slot) first() *candidate {
@@ -91,7 +92,7 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	switch first := s.first(); {
 	case first == c:
 		l.contendLocked(s)
-	case once && first.grant != nil: // this process itself has the lock, or still runs the task
+	case once && (first.grant != nil || s.cooling(time.Now())): // it is held here, or left to others
 		l.dismissLocked(c, nil)
 	case first.grant != nil:
 		l.waitingLocked(c)
@@ -226,7 +227,7 @@ type outcome struct {
 // failure is the error of a task that was told to stop, if it says more than that.
 //
 // reason is for the mark of its term.
-func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason EndReason) outcome {
+func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason EndReason, down *stepDown) outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expireLocked() // when in doubt whether the lock is held, it is not
@@ -253,6 +254,9 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason End
 			l.frees = append(l.frees, c.slot.key) // before anything is asked for
 		}
 		if o.again {
+			if down != nil {
+				l.coolLocked(c.slot, down)
+			}
 			l.contendLocked(c.slot)
 		}
 		return o
@@ -302,7 +306,7 @@ func (l *Leader) release(c *candidate) error {
 
 // abandon is release on the way of a panic, which waits at most a second.
 func (l *Leader) abandon(c *candidate, g *grant) {
-	if o := l.finish(c, g, errPanic, errPanic, EndError); o.lost != nil {
+	if o := l.finish(c, g, errPanic, errPanic, EndError, nil); o.lost != nil {
 		return
 	}
 	l.freeing(c)

@@ -192,14 +192,13 @@ func (l *Leader) wantedLocked(now time.Time, all bool) []int64 {
 	var keys []int64
 	if all {
 		for s := range l.contenders {
-			if now.Before(s.notBefore) {
-				continue
+			if s.ready(now) {
+				keys = append(keys, s.key)
 			}
-			keys = append(keys, s.key)
 		}
 	} else {
 		for _, s := range l.fresh {
-			if _, waits := l.contenders[s]; waits && !now.Before(s.notBefore) {
+			if _, waits := l.contenders[s]; waits && s.ready(now) {
 				keys = append(keys, s.key)
 			}
 		}

@@ -33,6 +33,7 @@
 //
 // Run is what most callers want. [Leader.Try] is for jobs that some process should run now, if none does so already.
 // [Leader.Resign] ends all of it before a process exits. [Leader.IsLeading] and [Confirm] answer without asking anybody.
+// [Leader.Join] and [Leader.Known] are for gates, as leaderhttp has them. A task that cannot work here returns [StepDown].
 // [Leader.Status], [Leader.Watch] and [Leader.Holder] are for people and monitoring.
 //
 // # States
@@ -43,7 +44,12 @@
 //	| connecting | -----------------> | contending | <---------+
 //	|            | <----------------- |            |           |
 //	+------------+    session over    +------------+           |
-//	                                        | lock granted     |  (with Options.Terms: takeover, until the term has begun)
+//	                                        | lock granted     |
+//	                                        v                  |
+//	                                  +------------+           |
+//	                                  |  takeover  |           |  only with Options.Terms: until
+//	                                  +------------+           |  the term has begun
+//	                                        |                  |
 //	                                        v                  |
 //	                                  +------------+           |
 //	                                  |  leading   |           |
@@ -56,7 +62,8 @@
 //	      |                                 |                  |
 //	      +------ the task returned --------+                  |
 //	                                        |                  |
-//	                                        +-- after a loss --+
+//	                                        +-- after a loss, -+
+//	                                        |   or a StepDown: cooling first
 //	                                        |
 //	                                        | otherwise
 //	                                        v

@@ -40,12 +40,13 @@ var causes = map[string]func(ctx context.Context) error{
 func TestLoopJoin(t *testing.T) {
 	for name, cause := range causes {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testLoopJoin(t, cause) })
+			synctest.Test(t, func(t *testing.T) { joins(t, cause) })
 		})
 	}
 }
 
-func testLoopJoin(t *testing.T, cause func(context.Context) error) {
+func joins(t *testing.T, cause func(context.Context) error) {
+	t.Helper()
 	st := newFakeStore()
 	l, b := st.leader(t, Options{Terms: true})
 	none, ok := l.Join(t.Context(), "x")

@@ -36,6 +36,8 @@ type Leader struct {
 
 	wake chan struct{} // buffer 1: the loop is to look at what has changed
 
+	known known
+
 	mu sync.Mutex
 	state
 	hub    hub
@@ -73,7 +75,8 @@ func New(backend Backend, opts Options) (*Leader, error) {
 // Run contends for name and runs task, in the caller's goroutine, while this process holds the lock. It blocks until
 //
 //   - the task has returned by itself: the lock is given back, and Run returns the task's error. This call does
-//     not run it again, but the next process that waits does: a task that is to go on leading must not return.
+//     not run it again, but the next process that waits does: a task that is to go on leading must not return, and one that
+//     cannot work here returns [StepDown].
 //   - ctx ends: the task's context ends with it, the task is waited for, the lock is given back, and Run returns
 //     ctx.Err().
 //   - [Leader.Resign] is called: likewise, and Run returns [ErrResigned].
@@ -230,7 +233,8 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 
 // returned ends a leadership after the return of its task, and tells what becomes of its Run.
 func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error) (again bool, err error) {
-	o := l.finish(c, g, ended, failure, endReason(ended, taskErr))
+	down := steppedDown(taskErr)
+	o := l.finish(c, g, ended, failure, endReason(ended, taskErr), down)
 	if o.again {
 		return true, nil
 	}
@@ -243,6 +247,11 @@ func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error)
 	case ended != nil:
 		return false, ended
 	case o.resigned:
+		return false, ErrResigned
+	case down != nil && !c.once:
+		if l.cool(c, down) {
+			return true, nil
+		}
 		return false, ErrResigned
 	}
 	return false, taskErr

@@ -113,16 +113,13 @@ func grantOf(ctx context.Context) *grant {
 
 // insideOf returns the leadership of the task that ctx was given to. Who has only joined is not inside a task.
 func insideOf(ctx context.Context) *grant {
-	for {
-		switch g := ctx.Value(grantKey{}).(type) {
-		case *grant:
-			return g
-		case *Joined:
-			ctx = g.parent
-		default:
-			return nil
-		}
+	switch g := ctx.Value(grantKey{}).(type) {
+	case *grant:
+		return g
+	case *Joined:
+		return insideOf(g.parent) //nolint:contextcheck // that of g is in front of it
 	}
+	return nil
 }
 
 // err returns nil while the lock is surely held: what the loop knows, and both clocks.

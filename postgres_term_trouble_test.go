@@ -91,3 +91,20 @@ func TestPostgresPoolerTerms(t *testing.T) {
 	_, later := termNext(t, next)
 	assert.Greater(t, later, term)
 }
+
+// What is wrong with the table ends no Run, whatever the server calls it: here a type has its name.
+func TestPostgresTermsInTheWay(t *testing.T) {
+	admin := pgtest.Start(t).URL()
+	pgtest.Exec(t, admin, "CREATE SCHEMA jobs; CREATE TYPE jobs.leader_terms AS ENUM ('a')")
+	opts := termOptions("a")
+	opts.Namespace = "jobs"
+	l := termLeader(t, admin, opts)
+	begun, _ := termTask(t, l, "x")
+	dbWithin(t, 10*time.Second, "the trouble is shown", func() bool {
+		err := l.Status().Err
+		return err != nil && !errors.Is(err, leader.ErrUnsupported)
+	})
+	assert.ErrorContains(t, l.Status().Err, "leader_terms")
+	pgtest.Exec(t, admin, "DROP TYPE jobs.leader_terms")
+	termNext(t, begun)
+}

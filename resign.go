@@ -123,6 +123,7 @@ func (l *Leader) resignLocked() {
 	}
 	clear(l.contenders)
 	l.failAsksLocked(ErrResigned)
+	l.known.close()
 	l.poke()
 }
 
@@ -167,6 +168,9 @@ func (l *Leader) restless(inside bool) (wait, logged <-chan struct{}) {
 		return nil, nil // the rest ends after the tasks that resign
 	case l.running != nil:
 		return l.running, nil
+	}
+	if asking := l.known.close(); asking != nil {
+		return asking, nil
 	}
 	l.hub.close()
 	return nil, l.logged

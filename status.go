@@ -18,6 +18,8 @@ const (
 	StateConnecting State = "connecting"
 	// StateContending means that the name is wanted and asked for every Options.Retry.
 	StateContending State = "contending"
+	// StateCooling means that the name is wanted again after a pause that its task has asked for with [StepDown].
+	StateCooling State = "cooling"
 	// StateTakeover means that the lock is held, and that the term is being begun, or that Options.TakeoverDelay is waited
 	// for. Only with Options.Terms.
 	StateTakeover State = "takeover"
@@ -32,6 +34,7 @@ const (
 // Status is a snapshot of a Leader.
 type Status struct {
 	Node      string
+	Addr      string // Options.Addr
 	Namespace string // "" until the first connection, if Options.Namespace is not set
 	Place     string // the database of the session, as people name it; "" until the first connection
 	Resigned  bool
@@ -68,6 +71,7 @@ func (l *Leader) Status() Status {
 	defer l.mu.Unlock()
 	s := Status{
 		Node:       l.opts.Node,
+		Addr:       l.opts.Addr,
 		Namespace:  cmp.Or(l.namespace, l.opts.Namespace),
 		Place:      l.place,
 		Resigned:   l.resigned,
@@ -99,6 +103,8 @@ func (l *Leader) taskLocked(s *slot) TaskStatus {
 		}
 	}
 	switch {
+	case c.state == StateContending && s.cooling(time.Now()):
+		t.State = StateCooling
 	case c.state == StateContending && l.current == nil:
 		t.State = StateConnecting
 		if l.since.After(t.Since) {

@@ -35,6 +35,8 @@ const (
 	Overrun EventKind = "overrun"
 	// Failed means that a task that was told to stop, whose error Run does not return, has returned Err.
 	Failed EventKind = "failed"
+	// SteppedDown means that a task has asked for a pause with [StepDown], because of Err: its name is left to other processes.
+	SteppedDown EventKind = "stepped down"
 	// Refused means that the database did not answer the question for locks, for the first time since it did. It is asked
 	// again; tasks go on.
 	Refused EventKind = "refused"
@@ -212,6 +214,7 @@ var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant tha
 	Released:     "leadership released",
 	Overrun:      "task has not stopped in time",
 	Failed:       "stopped task returned an error",
+	SteppedDown:  "stepped down, others may lead",
 	Refused:      "locks not asked for, trying on",
 	Blocked:      "takeover waits for a transaction",
 	Unmarked:     "end of a term not marked",

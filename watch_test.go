@@ -89,7 +89,7 @@ func testWatchTellsOnceOfALossAtTheReturn(t *testing.T) {
 	require.NoError(t, err)
 	g, err := l.await(t.Context(), c)
 	require.NoError(t, err)
-	assert.Nil(t, l.finish(c, g, nil, nil, EndReturned).lost)
+	assert.Nil(t, l.finish(c, g, nil, nil, EndReturned, nil).lost)
 	b.session().terminate()
 	synctest.Wait()
 	require.NoError(t, l.release(c))

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// attention is for how long Known is kept up after a call of it.
+	attention = 15 * time.Second
+	// knownNames is how many names without Terms are asked for at most: they may come from strangers.
+	knownNames = 1000
+)
+
+var (
+	errNotAsked = errors.New("the database has not answered yet")
+	errStale    = errors.New("the database has not answered for too long")
+)
+
+// known is what Known has heard. Its goroutine asks for as long as somebody wants to know.
+type known struct {
+	mu     sync.Mutex
+	view   View
+	heard  reading              // when the question was asked that view answers
+	names  map[string]time.Time // asked for, and when; without Terms
+	asked  time.Time            // the last call
+	closed bool
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when the goroutine that runs ends; nil when none does
+}
+
+// Known returns who leads names, or without names all names that it knows of, sorted: those that leader_terms has with
+// Options.Terms, and those that this Leader contends for. It never blocks and asks no one: the first call has the Leader ask
+// in the background, every Options.Retry, until there has been no call for 15 s or [Leader.Resign]. View.Time is when the
+// database has last answered, zero if it has not yet. If that is too long ago, View.Err says why, and nobody is Held. Without
+// Options.Terms at most 1,000 names are kept up. It may be called concurrently, and per request.
+func (l *Leader) Known(names ...string) View {
+	k := &l.known
+	var own []string
+	if len(names) == 0 || l.store == nil {
+		own = l.contended()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wantLocked(slices.Concat(names, own))
+	if k.ended == nil && !k.closed && l.backend != nil {
+		ctx, stop := context.WithCancel(context.Background())
+		k.stop, k.ended = stop, make(chan struct{})
+		go l.learn(ctx, k.ended) // ends when nobody asks, and by Resign, which waits for it
+	}
+	v := View{Time: k.view.Time, Err: k.view.Err}
+	switch {
+	case k.closed:
+		v.Err = ErrResigned
+	case v.Time.IsZero() && v.Err == nil:
+		v.Err = errNotAsked
+	case v.Err == nil && l.clock.read().since(k.heard) > l.opts.Lease+2*l.opts.Retry:
+		v.Err = errStale
+	}
+	if len(names) == 0 {
+		for _, h := range k.view.Holders {
+			own = append(own, h.Name)
+		}
+		slices.Sort(own)
+		names = slices.Compact(own)
+	}
+	for _, name := range names {
+		h := Holder{Name: name}
+		if i, found := slices.BinarySearchFunc(k.view.Holders, name, byName); found && v.Err == nil {
+			h = k.view.Holders[i]
+		}
+		v.Holders = append(v.Holders, h)
+	}
+	return v
+}
+
+func byName(h Holder, name string) int { return strings.Compare(h.Name, name) }
+
+// contended returns the names that Run or Try are going on for.
+func (l *Leader) contended() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.slots))
+}
+
+func (k *known) wantLocked(names []string) {
+	k.asked = time.Now()
+	if k.names == nil {
+		k.names = make(map[string]time.Time)
+	}
+	for _, name := range names {
+		if _, ok := k.names[name]; ok || len(k.names) < knownNames {
+			k.names[name] = k.asked
+		}
+	}
+}
+
+// wanted returns the names to ask for, and false if nobody asks: then the goroutine is over.
+func (k *known) wanted() ([]string, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	since := time.Now().Add(-attention)
+	maps.DeleteFunc(k.names, func(_ string, asked time.Time) bool { return asked.Before(since) })
+	switch {
+	case k.closed:
+		return nil, false
+	case k.asked.Before(since):
+		k.stop()
+		k.ended = nil
+		return nil, false
+	}
+	return slices.Sorted(maps.Keys(k.names)), true
+}
+
+// close ends the goroutine, and returns what is closed at its end: nil if there is none.
+func (k *known) close() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	if k.ended == nil {
+		return nil
+	}
+	k.stop()
+	select {
+	case <-k.ended:
+		return nil
+	default:
+		return k.ended
+	}
+}
+
+// learn keeps known up.
+func (l *Leader) learn(ctx context.Context, ended chan struct{}) {
+	defer close(ended)
+	k := &l.known
+	var last View
+	for {
+		names, wanted := k.wanted()
+		if !wanted {
+			return
+		}
+		if l.store != nil {
+			names = nil // all that the table has
+		}
+		if l.store != nil || len(names) > 0 {
+			sent := l.clock.read()
+			v, err := l.view(ctx, last, names)
+			if err != nil {
+				v = View{Time: time.Now(), Err: err}
+			}
+			k.hear(v, sent)
+			last = v
+		}
+		pause := time.NewTimer(jitter(l.opts.Retry))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// hear keeps what the database has said, or the time of what it said last.
+func (k *known) hear(v View, sent reading) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if v.Err != nil {
+		k.view.Err = v.Err
+		return
+	}
+	k.view, k.heard = v, sent
+}
