@@ -39,6 +39,8 @@ var leaderTests = []struct {
 	{"SecondRun", testLeadersSecondRun},
 	{"EndOfContext", testLeadersEndOfContext},
 	{"Holder", testLeadersHolder},
+	{"StepDown", testLeadersStepDown},
+	{"Join", testLeadersJoin},
 }
 
 func TestLeadersFake(t *testing.T) {
