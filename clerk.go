@@ -4,6 +4,8 @@ package leader
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,6 +18,8 @@ const (
 	lookGap = 500 * time.Millisecond
 	// stuckGap is the least time between two tries to begin a term where there is no queue, as they may fail at once.
 	stuckGap = 50 * time.Millisecond
+	// markGap is the time between two tries to mark the end of a term whose row is locked.
+	markGap = 10 * time.Millisecond
 )
 
 // clerk is what is to be done, and is being done, at the table of terms, apart from the session: a row that is locked, or a commit
@@ -26,9 +30,11 @@ type clerk struct {
 	// notBefore is when begins are tried again that were stuck.
 	notBefore time.Time
 
-	stuck []*takeover // for a place to wait
-	ends  []termEnd
-	reads []*grant // terms to compare
+	stuck  []*takeover // for a place to wait
+	ends   []termEnd
+	locked []termEnd // tried in vain
+	markAt time.Time // locked is tried again
+	reads  []*grant  // terms to compare
 
 	busy    bool // its goroutine is at work
 	began   time.Time
@@ -37,12 +43,21 @@ type clerk struct {
 	usedAt  time.Time
 	waiting map[*takeover]struct{}
 	lookAt  time.Time
-	failing bool // what was to be told of it has been told
+	failing clerkWork // of which trouble has been told
 }
+
+// clerkWork is what there may be trouble with.
+type clerkWork uint8
+
+const (
+	markWork clerkWork = 1 << iota
+	beginWork
+	checkWork
+)
 
 // restsLocked tells that nothing is to be done and no goroutine is left.
 func (c *clerk) restsLocked() bool {
-	return !c.busy && !c.open && len(c.waiting) == 0 && len(c.ends) == 0
+	return !c.busy && !c.open && len(c.waiting) == 0 && len(c.ends)+len(c.locked) == 0
 }
 
 // clerkLocked starts what is due at the table of terms.
@@ -65,6 +80,10 @@ func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
 			l.waitLocked(t)
 		}
 	}
+	if len(c.locked) > 0 && !now.Before(c.markAt) {
+		c.ends = append(c.ends, c.locked...)
+		c.locked = nil
+	}
 	switch end := c.usedAt.Add(linger); {
 	case c.busy && l.resigned && len(l.slots) == 0: // nobody waits for what it does
 		if late := c.began.Add(hopeless); now.Before(late) {
@@ -75,6 +94,8 @@ func (l *Leader) clerkLocked(now time.Time, due func(time.Time)) {
 	case c.busy:
 	case len(c.ends)+len(c.reads) > 0, len(c.begins) > 0 && !now.Before(c.notBefore):
 		l.workLocked()
+	case len(c.locked) > 0:
+		due(c.markAt)
 	case len(c.begins) > 0:
 		due(c.notBefore)
 	case len(c.waiting) > 0:
@@ -123,8 +144,8 @@ func (l *Leader) workLocked() {
 	c.begins, c.ends, c.reads, c.open = nil, nil, nil, true
 	l.clerkDoLocked(func(ctx context.Context) func() {
 		if len(ends) > 0 {
-			err := l.store.end(ctx, site, ends)
-			l.post(func() { l.markedAllLocked(ends, err) })
+			locked, err := l.store.end(ctx, site, ends)
+			l.post(func() { l.markedAllLocked(ends, locked, err) })
 		}
 		if len(reads) > 0 {
 			l.readTerms(ctx, site, reads)
@@ -142,21 +163,32 @@ func (l *Leader) readTerms(ctx context.Context, site termSite, leading []*grant)
 	l.post(func() { l.verifiedLocked(leading, rows, err) })
 }
 
-// clerkFailsLocked tells of trouble at the table, the first time since there was none.
-func (l *Leader) clerkFailsLocked(e Event) {
-	if !l.clerk.failing {
-		l.clerk.failing = true
+// clerkFailsLocked tells of trouble with work at the table, the first time since that went well.
+func (l *Leader) clerkFailsLocked(work clerkWork, e Event) {
+	if l.clerk.failing&work == 0 {
+		l.clerk.failing |= work
 		l.emitLocked(e)
 	}
 }
 
-// markedAllLocked goes on with the releases whose terms are marked, or could not be.
-func (l *Leader) markedAllLocked(ends []termEnd, err error) {
-	if err != nil {
-		l.clerkFailsLocked(Event{Kind: Unmarked, Err: err})
+// markedAllLocked goes on with the releases whose terms are marked, or will not be. A row may be locked by a transaction that its
+// task has just given up, and that the server does not know of yet.
+func (l *Leader) markedAllLocked(ends, locked []termEnd, err error) {
+	now := time.Now()
+	late := slices.DeleteFunc(slices.Clone(locked), func(e termEnd) bool { return now.Before(e.by) })
+	switch {
+	case err != nil:
+		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: err})
+	case len(late) > 0:
+		err := fmt.Errorf("%d rows of leader_terms are locked by transactions of others", len(late))
+		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: err})
+	case len(locked) == 0:
+		l.clerk.failing &^= markWork
 	}
 	for _, e := range ends {
-		if s := l.keys[e.key]; s != nil && s.freeing && s.first().grant.term == e.term {
+		if slices.Contains(locked, e) && now.Before(e.by) {
+			l.clerk.locked, l.clerk.markAt = append(l.clerk.locked, e), now.Add(markGap)
+		} else if s := l.keys[e.key]; s != nil && s.freeing && s.first().grant.term == e.term {
 			l.markedLocked(s)
 		}
 	}

@@ -117,15 +117,21 @@ func (f fakeTerms) wait(ctx context.Context, site termSite, want termWant, waiti
 	}
 }
 
-func (f fakeTerms) end(ctx context.Context, _ termSite, ends []termEnd) error {
-	return f.statement(ctx, func() {
+func (f fakeTerms) end(ctx context.Context, _ termSite, ends []termEnd) (locked []termEnd, err error) {
+	err = f.statement(ctx, func() {
 		for _, e := range ends {
-			if row := f.store.terms[e.key]; row.term == e.term && !f.store.rowLocks[e.key] {
+			row := f.store.terms[e.key]
+			switch {
+			case row.term != e.term:
+			case f.store.rowLocks[e.key]:
+				locked = append(locked, e)
+			default:
 				row.released, row.ended = time.Now(), e.reason
 				f.store.terms[e.key] = row
 			}
 		}
 	})
+	return locked, err
 }
 
 func (f fakeTerms) read(ctx context.Context, _ termSite, keys []int64) (rows map[int64]termRow, err error) {

@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,5 +102,29 @@ func TestLoopKnownIsBounded(t *testing.T) {
 		l.known.mu.Lock()
 		defer l.known.mu.Unlock()
 		assert.Len(t, l.known.names, knownNames)
+	})
+}
+
+// One refusal of a database, as of one that is busy, is no news.
+func TestLoopObserveOutlivesAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, b := newFakeStore().leader(t, Options{Terms: true})
+		goRun(t.Context(), l, "x", obey)
+		time.Sleep(time.Second)
+		var views []View
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = l.Observe(ctx, func(v View) { views = append(views, v) }, "x")
+		}()
+		time.Sleep(2 * time.Second)
+		b.fault(kindHolders, fakeFault{err: errFakeSoft}, fakeFault{err: errFakeSoft})
+		time.Sleep(4 * time.Second)
+		cancel()
+		<-done
+		assert.Len(t, views, 1)
+		assert.True(t, views[0].Holders[0].Held)
+		assert.Empty(t, b.faults[kindHolders], "the errors were met")
 	})
 }

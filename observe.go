@@ -15,7 +15,7 @@ import (
 // Holder is who has the lock of a name.
 type Holder struct {
 	Name  string
-	Held  bool      // false: nobody has it, and all but Ended is zero
+	Held  bool      // somebody has it. If nobody has, all but Name and Ended is zero
 	Node  string    // Options.Node of the holder; without a term cut to 56 bytes for PostgreSQL, and "" if it is not one of ours
 	PID   uint32    // of its process on SQLite, of the server's process for its session on PostgreSQL
 	Since time.Time // of its term; without one, of its session on PostgreSQL (zero if this role may not see it), of the lock on SQLite
@@ -23,7 +23,7 @@ type Holder struct {
 	// The rest needs Options.Terms.
 
 	// Current means that Node, Addr, Term and Since are of the term that goes on. It is false while a takeover or a
-	// release is under way.
+	// release is under way, but for the TakeoverDelay of a term that has begun.
 	Current bool
 	Addr    string // Options.Addr of the holder
 	Term    Term
@@ -178,6 +178,8 @@ func (l *Leader) view(ctx context.Context, last View, names []string) (View, err
 		return View{Time: time.Now(), Holders: holders}, nil
 	case !late && !transient(err):
 		return View{}, err
+	case !late && last.Err == nil && time.Since(last.Time) < l.opts.Lease: // also the zero time is too long ago
+		return last, nil
 	}
 	known := make(map[string]struct{})
 	for _, h := range last.Holders {
@@ -205,5 +207,10 @@ type askError struct {
 	err  error
 }
 
-func (e *askError) Error() string { return fmt.Sprintf("leader: holder of %q: %v", e.name, e.err) }
+func (e *askError) Error() string {
+	if e.name == "" {
+		return fmt.Sprintf("leader: holders: %v", e.err)
+	}
+	return fmt.Sprintf("leader: holder of %q: %v", e.name, e.err)
+}
 func (e *askError) Unwrap() error { return e.err }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -107,4 +109,61 @@ func TestPostgresTermsInTheWay(t *testing.T) {
 	assert.ErrorContains(t, l.Status().Err, "leader_terms")
 	pgtest.Exec(t, admin, "DROP TYPE jobs.leader_terms")
 	termNext(t, begun)
+}
+
+// A task whose context ends in the middle of a fenced statement gives up its connection, and the server knows a moment later: the
+// row is locked when the end is to be marked.
+func TestPostgresTermsCleanEndWithAStatementInFlight(t *testing.T) {
+	url := pgtest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	require.NoError(t, err)
+	defer pool.Close()
+	conn := pgtest.Connect(t, url)
+	l := termLeader(t, url, termOptions("a"))
+	for i := range 5 {
+		ctx, stop := context.WithCancel(t.Context())
+		begun, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- l.Run(ctx, "x", func(ctx context.Context) error {
+				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					if err := leader.Fence(ctx, tx); err != nil {
+						return err
+					}
+					close(begun)
+					_, err := tx.Exec(ctx, "SELECT pg_sleep(10)")
+					return err
+				})
+			})
+		}()
+		<-begun
+		dbWithin(t, 5*time.Second, "the statement goes on", func() bool { // or the server takes its cancellation for nothing
+			return dbQuery[int](t, conn, "SELECT count(*)::int FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(10)'") == 1
+		})
+		stop()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.Equal(t, "resigned", dbQuery[string](t, conn, "SELECT coalesce(ended, '') FROM leader_terms WHERE released_at IS NOT NULL"), i)
+	}
+}
+
+// A row that somebody has locked for longer costs the release 200 ms, and that is told.
+func TestPostgresTermsEndNotMarked(t *testing.T) {
+	url := pgtest.URL(t)
+	l := termLeader(t, url, termOptions("a"))
+	events := l.Watch(t.Context())
+	begun, stop := termTask(t, l, "x")
+	termNext(t, begun)
+	tx, err := pgtest.Connect(t, url).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM leader_terms FOR UPDATE")
+	require.NoError(t, err)
+	stop()
+	require.NoError(t, l.Resign(t.Context()))
+	told := 0
+	for e := range events {
+		if e.Kind == leader.Unmarked {
+			told++
+			assert.ErrorContains(t, e.Err, "locked")
+		}
+	}
+	assert.Equal(t, 1, told)
 }

@@ -37,7 +37,7 @@ type Blocker struct {
 }
 
 func (b Blocker) Error() string {
-	text := "the row of the name in leader_terms is locked by a transaction"
+	text := "the term of the name is locked by a transaction"
 	if b.PID != 0 {
 		text += fmt.Sprintf(" of server process %d", b.PID)
 	}
@@ -119,7 +119,7 @@ func (l *Leader) begunLocked(begins []*takeover, begun map[int64]termBegun, stuc
 		l.takeoversFailedLocked(failed, err)
 		return
 	}
-	l.clerk.failing = false
+	l.clerk.failing &^= beginWork
 }
 
 // stuckLocked has t wait for a transaction of somebody else.
@@ -156,14 +156,19 @@ func (l *Leader) begunOneLocked(t *takeover, b termBegun) {
 	t.clean = b.clean || own
 	if t.void() {
 		if t.clean {
-			l.clerk.ends = append(l.clerk.ends, termEnd{t.want.key, b.term, EndUnused})
+			l.endLocked(t.want.key, b.term, EndUnused)
 		}
 		return
 	}
 	t.grant.term = b.term
+	t.blocker, t.slot.err = Blocker{}, nil
 	t.startAt = t.granted
 	if !t.clean {
 		t.startAt = t.granted.Add(l.opts.TakeoverDelay)
+	}
+	if wait := time.Until(t.startAt); wait > 0 {
+		t.slot.err = fmt.Errorf("nobody said that the last term has ended: its task may still be stopping, so the takeover waits for another %v", wait.Round(time.Millisecond))
+		l.emitLocked(Event{Kind: Delayed, Name: t.slot.name, Term: b.term, Err: t.slot.err})
 	}
 	l.delayed = append(l.delayed, t)
 }
@@ -194,11 +199,11 @@ func (l *Leader) takeoversFailedLocked(failed []*takeover, err error) {
 		return
 	}
 	err = fmt.Errorf("begin a term: %w", err)
-	e := Event{Kind: Refused, Err: err}
+	e := Event{Kind: TermsRefused, Err: err}
 	if len(failed) == 1 {
 		e.Name = failed[0].slot.name
 	}
-	l.clerkFailsLocked(e)
+	l.clerkFailsLocked(beginWork, e)
 	for _, t := range failed {
 		s, c := t.slot, t.slot.first()
 		s.err = err
@@ -260,11 +265,11 @@ func keysOf(grants []*grant) []int64 {
 // verifiedLocked is the answer. An error proves nothing: locks are proved by the session, and Fence asks the table itself.
 func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err error) {
 	if err != nil {
-		l.clerkFailsLocked(Event{Kind: Refused, Err: fmt.Errorf("check the terms: %w", err)})
+		l.clerkFailsLocked(checkWork, Event{Kind: TermsRefused, Err: fmt.Errorf("check the terms: %w", err)})
 		l.err = err
 		return
 	}
-	l.clerk.failing = false
+	l.clerk.failing &^= checkWork
 	for _, g := range leading {
 		row, s := rows[g.key], l.slots[g.name]
 		l.floor = max(l.floor, row.term+1) // the row may be gone when the next term is begun
@@ -283,8 +288,12 @@ func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err er
 // endTermLocked has the end of g marked, without waiting for that.
 func (l *Leader) endTermLocked(g *grant, reason EndReason) {
 	if g.term != 0 {
-		l.clerk.ends = append(l.clerk.ends, termEnd{g.key, g.term, reason})
+		l.endLocked(g.key, g.term, reason)
 	}
+}
+
+func (l *Leader) endLocked(key int64, term Term, reason EndReason) {
+	l.clerk.ends = append(l.clerk.ends, termEnd{key, term, reason, time.Now().Add(markTimeout)})
 }
 
 // markLocked has the end of g marked before its lock is given back, and tells whether there is something to wait for.

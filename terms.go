@@ -104,6 +104,7 @@ type termEnd struct {
 	key    int64
 	term   Term
 	reason EndReason
+	by     time.Time // until when to try, while somebody has the row locked
 }
 
 // termStore keeps the terms of one Leader: the table leader_terms. Its methods block, at most as long as their context allows,
@@ -120,8 +121,8 @@ type termStore interface {
 	wait(ctx context.Context, site termSite, want termWant, waiting func(pid uint32)) (*termBegun, error)
 	// queues tells whether there is a queue to wait in. If not, begin waits for some seconds itself.
 	queues() bool
-	// end marks terms as ended, as far as nobody has them locked.
-	end(ctx context.Context, site termSite, ends []termEnd) error
+	// end marks terms as ended, and returns those that somebody else has locked.
+	end(ctx context.Context, site termSite, ends []termEnd) (locked []termEnd, err error)
 	// read reads rows; used where sessions cannot.
 	read(ctx context.Context, site termSite, keys []int64) (map[int64]termRow, error)
 	// blockers tells what the waiting processes of the server wait for.

@@ -197,7 +197,7 @@ func testLoopTermsCheckFails(t *testing.T) {
 		assert.NoError(t, Confirm(j.run(0).ctx))
 		assert.Equal(t, 1, j.count())
 		assert.Zero(t, l.Status().Losses)
-		assert.Equal(t, 1, tally(events)[string(Refused)+" "])
+		assert.Equal(t, 1, tally(events)[string(TermsRefused)+" "])
 		st.set(func() { st.termErr = nil; b.faults[kindTerms] = nil })
 		time.Sleep(10 * time.Second)
 		st.set(func() { delete(st.terms, Key("test", "x")) })

@@ -170,7 +170,7 @@ func testLoopTermsStoreFails(t *testing.T) {
 	assert.ErrorIs(t, taskOf(l.Status(), "x").Err, errFakeSoft)
 	refused := 0
 	for len(events) > 0 {
-		if e := <-events; e.Kind == Refused {
+		if e := <-events; e.Kind == TermsRefused {
 			refused++
 		}
 	}
@@ -269,6 +269,7 @@ func testLoopTakeoverDelay(t *testing.T) {
 	ca := goRun(ctx, a, "x", ja.task)
 	synctest.Wait()
 	require.Equal(t, 1, ja.count(), "a name that nobody has led waits")
+	events := b.Watch(t.Context())
 	goRun(t.Context(), b, "x", jb.task)
 	time.Sleep(10 * time.Second)
 	freed := time.Now()
@@ -276,6 +277,8 @@ func testLoopTakeoverDelay(t *testing.T) {
 	cancel()
 	time.Sleep(5 * time.Second)
 	assert.Equal(t, StateTakeover, taskOf(b.Status(), "x").State)
+	assert.ErrorContains(t, taskOf(b.Status(), "x").Err, "waits for another 8s")
+	assert.Equal(t, 1, tally(events)[string(Delayed)+" x"])
 	<-ca.done
 	time.Sleep(10 * time.Second)
 	require.Equal(t, 1, jb.count())

@@ -48,6 +48,8 @@ const (
 			SELECT t.key, w.reason FROM %[1]s AS t JOIN unnest($1::int8[], $2::int8[], $3::text[]) AS w(key, term, reason)
 			ON t.key = w.key AND t.term = w.term ORDER BY t.key FOR NO KEY UPDATE OF t SKIP LOCKED)
 		UPDATE %[1]s AS t SET released_at = clock_timestamp(), ended = free.reason FROM free WHERE t.key = free.key`
+	sqlUnmarked = `SELECT t.key FROM %s AS t JOIN unnest($1::int8[], $2::int8[]) AS w(key, term)
+		ON t.key = w.key AND t.term = w.term WHERE t.released_at IS NULL`
 	// sqlBlockers follows who waits for whom, and takes the oldest transaction: the others wait for it, too.
 	sqlBlockers = `WITH RECURSIVE b(waiter, pid) AS (
 			SELECT w, unnest(pg_blocking_pids(w)) FROM unnest($1::int4[]) AS w
@@ -325,26 +327,36 @@ func (p *pgTerms) wait(ctx context.Context, site termSite, want termWant, waitin
 }
 
 // end need not be durable: a mark that is lost makes the next takeover a careful one.
-func (p *pgTerms) end(ctx context.Context, site termSite, ends []termEnd) error {
+func (p *pgTerms) end(ctx context.Context, site termSite, ends []termEnd) (locked []termEnd, err error) {
 	for some := range slices.Chunk(ends, maxBatch) {
 		var keys, terms []int64
 		var reasons []string
 		for _, e := range some {
 			keys, terms, reasons = append(keys, e.key), append(terms, int64(e.term)), append(reasons, string(e.reason))
 		}
+		var left []int64
 		err := p.on(ctx, site, func(s *pgSession) error {
 			return s.write(ctx, func(tx pgx.Tx) error {
 				batch := &pgx.Batch{}
 				batch.Queue("SET LOCAL synchronous_commit = off")
 				batch.Queue(fmt.Sprintf(sqlMark, site.table()), keys, terms, reasons)
+				batch.Queue(fmt.Sprintf(sqlUnmarked, site.table()), keys, terms).Query(func(rows pgx.Rows) (err error) {
+					left, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+					return err
+				})
 				return tx.SendBatch(ctx, batch).Close()
 			})
 		})
 		if err != nil {
-			return err
+			return nil, err
+		}
+		for _, e := range some {
+			if slices.Contains(left, e.key) {
+				locked = append(locked, e)
+			}
 		}
 	}
-	return nil
+	return locked, nil
 }
 
 func (p *pgTerms) read(context.Context, termSite, []int64) (map[int64]termRow, error) {

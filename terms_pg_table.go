@@ -120,7 +120,8 @@ func (s *pgSession) makeTerms(ctx context.Context, schema string) error {
 	return nil
 }
 
-// terms reads on the session itself: what it reads is what its locks stand for. Without a table there are no terms.
+// terms reads on the session itself: what it reads is what its locks stand for. Without a table no name has a term; who asks
+// for all names is to know that there is none.
 func (s *pgSession) terms(keys []int64) (map[int64]termRow, error) {
 	where, arg := "t.key = ANY ($1::int8[])", any(keys)
 	if keys == nil {
@@ -128,9 +129,6 @@ func (s *pgSession) terms(keys []int64) (map[int64]termRow, error) {
 	}
 	found := make(map[int64]termRow)
 	rows, err := s.conn.Query(context.Background(), sqlTerms(s.info.schema, where), arg)
-	if sqlState(err) == undefinedTable {
-		return found, nil
-	}
 	if err != nil {
 		return nil, s.orOver(err)
 	}
@@ -146,7 +144,7 @@ func (s *pgSession) terms(keys []int64) (map[int64]termRow, error) {
 		found[key] = row
 		return nil
 	})
-	if sqlState(err) == undefinedTable {
+	if sqlState(err) == undefinedTable && keys != nil {
 		return found, nil
 	}
 	return found, s.orOver(err)

@@ -150,7 +150,7 @@ func (t sqliteTerms) wait(context.Context, termSite, termWant, func(uint32)) (*t
 	return nil, errors.ErrUnsupported // begin waits
 }
 
-func (t sqliteTerms) end(ctx context.Context, _ termSite, ends []termEnd) error {
+func (t sqliteTerms) end(ctx context.Context, _ termSite, ends []termEnd) ([]termEnd, error) {
 	_, err := t.write(ctx, func(conn *sql.Conn) error {
 		for _, e := range ends {
 			_, err := conn.ExecContext(ctx, "UPDATE main.leader_terms SET released_at = ?, ended = ? WHERE key = ? AND term = ?",
@@ -161,7 +161,7 @@ func (t sqliteTerms) end(ctx context.Context, _ termSite, ends []termEnd) error 
 		}
 		return nil
 	})
-	return err
+	return nil, err
 }
 
 func (t sqliteTerms) read(ctx context.Context, site termSite, keys []int64) (map[int64]termRow, error) {

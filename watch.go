@@ -42,6 +42,11 @@ const (
 	Refused EventKind = "refused"
 	// Blocked means that a takeover waits for a transaction of somebody else, as one that was fenced: Err says which.
 	Blocked EventKind = "blocked"
+	// Delayed means that a takeover waits for Options.TakeoverDelay.
+	Delayed EventKind = "delayed"
+	// TermsRefused means that terms could not be begun or checked, because of Err, for the first time since they could: the
+	// locks of those that were to begin are given back.
+	TermsRefused EventKind = "terms refused"
 	// Unmarked means that the end of a term could not be marked, for the first time since it could: whoever leads next takes it
 	// for an unclean one.
 	Unmarked EventKind = "unmarked"
@@ -217,6 +222,8 @@ var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant tha
 	SteppedDown:  "stepped down, others may lead",
 	Refused:      "locks not asked for, trying on",
 	Blocked:      "takeover waits for a transaction",
+	Delayed:      "takeover delayed",
+	TermsRefused: "terms not begun or not checked, trying on",
 	Unmarked:     "end of a term not marked",
 	Untold:       "release not told to others",
 }

@@ -27,6 +27,8 @@ func main() {
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == workerArg {
 		err = work(os.Args[2:])
+	} else if args := os.Args[1:]; len(args) > 1 || len(args) == 1 && args[0] != unfencedArg {
+		err = fmt.Errorf("usage: ledger [%s]", unfencedArg) // a slip would show the wrong thing
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		err = play(ctx, slices.Contains(os.Args[1:], unfencedArg))
