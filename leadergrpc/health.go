@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+
+package leadergrpc
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/oxygenhub/leader"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// HealthOptions of [Health]. The zero value is ready to use.
+type HealthOptions struct {
+	// Services says which name must be led for a service to be SERVING, by service. Default: a service for each name that
+	// Run is going on for, called like it.
+	Services map[string]string
+	// Grace is for how long a process that had a session may be without one before it is not healthy: so a lost session that
+	// is opened again at once takes no process out of service. Default 5 s.
+	Grace time.Duration
+}
+
+// Health keeps server in step with l until ctx ends, and returns ctx.Err(), or [leader.ErrResigned] after Resign; then all is
+// NOT_SERVING. A service of a name is SERVING only while this process leads it. The service "" is SERVING while the process is
+// healthy, as a standby is: while it has a session, or wants none. Give clients that must reach the leader a service of a
+// name, and the probes of an orchestrator "": a standby that is never ready blocks a rolling update.
+func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts HealthOptions) error {
+	k := &keeper{l: l, server: server, services: opts.Services, grace: cmp.Or(opts.Grace, 5*time.Second), told: make(map[string]bool)}
+	defer k.tellNone()
+	watched, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := l.Watch(watched)
+	// For what has no event: that Grace is over. And a second look at all else.
+	tick := time.NewTicker(max(time.Millisecond, min(time.Second, k.grace)))
+	defer tick.Stop()
+	for {
+		k.look()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case _, ok := <-events:
+			if !ok && ctx.Err() == nil {
+				return leader.ErrResigned
+			}
+		case <-tick.C:
+		}
+	}
+}
+
+// keeper tells a health server what it does not know yet.
+type keeper struct {
+	l        *leader.Leader
+	server   *health.Server
+	services map[string]string
+	grace    time.Duration
+	told     map[string]bool
+}
+
+// look looks at all there is, whatever the event was: so it does not matter how many were missed. Status waits for the
+// change that an event tells of to be complete.
+func (k *keeper) look() {
+	s := k.l.Status()
+	leads := make(map[string]bool)
+	for _, task := range s.Tasks {
+		leads[task.Name] = task.State == leader.StateLeading
+	}
+	if k.services != nil {
+		for service, name := range k.services {
+			k.tell(service, leads[name])
+		}
+	} else {
+		for service := range k.told { // also those whose Run has ended
+			if service != "" {
+				k.tell(service, leads[service])
+			}
+		}
+		for service, leading := range leads {
+			k.tell(service, leading)
+		}
+	}
+	k.tell("", k.healthy(s))
+}
+
+// healthy reports whether the process does what it can: it has a session if it needs one.
+func (k *keeper) healthy(s leader.Status) bool {
+	switch {
+	case s.Resigned:
+		return false
+	case s.Connected, len(s.Tasks) == 0:
+		return true
+	}
+	return s.Place != "" && time.Since(s.Since) < k.grace // it had one
+}
+
+func (k *keeper) tell(service string, serving bool) {
+	if told, ok := k.told[service]; ok && told == serving {
+		return
+	}
+	k.told[service] = serving
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	k.server.SetServingStatus(service, status)
+}
+
+// tellNone leaves nothing behind that nobody keeps in step.
+func (k *keeper) tellNone() {
+	for service := range k.told {
+		k.tell(service, false)
+	}
+}
