@@ -167,6 +167,7 @@ func TestHintIsEmptyAfterALoss(t *testing.T) {
 	b.knows(t, a.addr)
 	f.loseLock(t)
 	b.knows(t, "")
+	require.Eventually(t, func() bool { return !a.l.IsLeading(name) }, soon, time.Millisecond)
 	a.hints(t, nil)
 	b.hints(t, nil)
 }
