@@ -118,7 +118,7 @@ func newNode(t testing.TB, backend leader.Backend, change func(*leader.Options))
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	n := &node{addr: lis.Addr().String(), health: health.NewServer()}
-	opts := leader.Options{Terms: true, Addr: n.addr, Namespace: "main", Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
+	opts := leader.Options{Terms: true, Addr: n.addr, Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
 	if change != nil {
 		change(&opts)
 	}

@@ -165,7 +165,7 @@ func TestCallsEndWithTheLossOfTheLock(t *testing.T) {
 
 func TestCallsEndWithTheSessionPostgres(t *testing.T) {
 	url := pgtest.URL(t)
-	n := newNode(t, leader.Postgres(url), func(o *leader.Options) { o.Namespace = ""; o.Check = 200 * time.Millisecond })
+	n := newNode(t, leader.Postgres(url), func(o *leader.Options) { o.Check = 200 * time.Millisecond })
 	n.lead(t)
 	old := n.term(t)
 	conn := pgtest.Connect(t, url)
