@@ -25,7 +25,7 @@ func BenchmarkUnary(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			intercept := leadergrpc.UnaryServerInterceptor(n.l, "orders", leadergrpc.Options{Reads: reads})
 			info := &grpc.UnaryServerInfo{FullMethod: method}
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -53,7 +53,7 @@ func BenchmarkStream(b *testing.B) {
 					}
 				}
 			}
-			ctx, cancel := context.WithCancel(context.Background())
+			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			stream, err := n.client.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, bench.method)
 			require.NoError(b, err)

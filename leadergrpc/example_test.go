@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/oxygenhub/leader"
 	"github.com/oxygenhub/leader/leadergrpc"
@@ -99,9 +100,7 @@ func ExampleFollower() {
 
 	err = leads.Run(context.Background(), "orders", func(ctx context.Context) error {
 		for !standby.Known("orders").Holders[0].Current { // a client would wait, and ask again
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+			time.Sleep(time.Millisecond)
 		}
 		out := new(text)
 		err := cc.Invoke(ctx, "/test.Echo/Write", wrapperspb.String("hello"), out)
@@ -125,7 +124,9 @@ func ExampleHealth() {
 	checks := health.NewServer()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- leadergrpc.Health(ctx, l, checks, leadergrpc.HealthOptions{Services: map[string]string{"shop.Orders": "orders"}}) }()
+	go func() {
+		ended <- leadergrpc.Health(ctx, l, checks, leadergrpc.HealthOptions{Services: map[string]string{"shop.Orders": "orders"}})
+	}()
 
 	serving := func(service string) bool {
 		resp, err := checks.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
@@ -133,11 +134,13 @@ func ExampleHealth() {
 	}
 	err = l.Run(ctx, "orders", func(context.Context) error {
 		for !serving("shop.Orders") {
+			time.Sleep(time.Millisecond)
 		}
 		fmt.Println("leading: serving")
 		return nil
 	})
 	for serving("shop.Orders") {
+		time.Sleep(time.Millisecond)
 	}
 	fmt.Println("not leading: healthy", serving(""), err)
 	cancel()

@@ -57,7 +57,7 @@ func (p *conns) getLocked(target string) (c, old *conn) {
 	}
 	cc, err := grpc.NewClient(target, p.opts...) // only looks at its options: it connects when it is called
 	if err != nil {
-		return nil, nil //nolint:nilerr // the refusal says more to the caller
+		return nil, nil // the refusal says more to the caller
 	}
 	if full {
 		old = p.list[idle]

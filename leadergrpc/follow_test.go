@@ -4,7 +4,6 @@ package leadergrpc_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -21,17 +20,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func newFollower(t testing.TB, opts leadergrpc.FollowOptions) *leadergrpc.Follower {
-	t.Helper()
+func newFollower(tb testing.TB, opts leadergrpc.FollowOptions) *leadergrpc.Follower {
+	tb.Helper()
 	opts.DialOptions = append(opts.DialOptions, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	f := leadergrpc.NewFollower(opts)
-	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	tb.Cleanup(func() { assert.NoError(tb, f.Close()) })
 	return f
 }
 
-func (n *node) follow(t testing.TB, f *leadergrpc.Follower) *grpc.ClientConn {
-	t.Helper()
-	return dial(t, n.addr, grpc.WithUnaryInterceptor(f.Unary()), grpc.WithStreamInterceptor(f.Stream()))
+func (n *node) follow(tb testing.TB, f *leadergrpc.Follower) *grpc.ClientConn {
+	tb.Helper()
+	return dial(tb, n.addr, grpc.WithUnaryInterceptor(f.Unary()), grpc.WithStreamInterceptor(f.Stream()))
 }
 
 // pair is a leader, and a standby that knows it.
@@ -96,7 +95,9 @@ func TestFollowerWithoutAHint(t *testing.T) {
 	cc := n.follow(t, newFollower(t, leadergrpc.FollowOptions{}))
 	assert.Equal(t, unknown, refusal(t, call(t, cc, "Write")))
 	n.lead(t)
-	n.echo.unary = func(context.Context, *text) (*text, error) { return nil, status.Error(codes.Unavailable, "shard is down") }
+	n.echo.unary = func(context.Context, *text) (*text, error) {
+		return nil, status.Error(codes.Unavailable, "shard is down")
+	}
 	assert.Equal(t, "shard is down", status.Convert(call(t, cc, "Write")).Message())
 	assert.EqualValues(t, 2, n.echo.calls.Load())
 }
@@ -166,7 +167,9 @@ func TestFollowerKeepsNoMoreThanMaxConns(t *testing.T) {
 	require.NoError(t, call(t, two, "Write"), "the first connection is idle")
 	goOn := make(chan struct{})
 	a.echo.stream = func(ss grpc.ServerStream) error {
-		return errors.Join(answerOnce(ss), func() error { <-goOn; return nil }())
+		err := answerOnce(ss)
+		<-goOn
+		return err
 	}
 	stream := open(t, one, "List")
 	require.NoError(t, stream.SendMsg(new(text)))

@@ -139,21 +139,21 @@ func (g *gate) refusal(h hint, begun bool) error {
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // lost reports whether the leadership that j joined is over. A call that has ended by itself was not lost.
-func lost(j *leader.Joined, call context.Context) bool {
+func lost(call context.Context, j *leader.Joined) bool {
 	if j.Err() == nil {
 		return false
 	}
-	return call.Err() == nil || errors.Is(context.Cause(j), leader.ErrLost)
+	return call.Err() == nil || errors.Is(context.Cause(j), leader.ErrLost) //nolint:contextcheck // j is derived from call
 }
 
 // cutShort reports whether a handler failed for no other reason than the end of its leadership j. What else a handler says is
 // its own: it may know of something that has happened.
-func cutShort(j *leader.Joined, call context.Context, err error) bool {
+func cutShort(call context.Context, j *leader.Joined, err error) bool {
 	if st, ok := status.FromError(err); ok {
-		return (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && lost(j, call)
+		return (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && lost(call, j)
 	}
 	if errors.Is(err, leader.ErrFenced) || errors.Is(err, leader.ErrLost) {
 		return true // the database may know before we do
 	}
-	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && lost(j, call)
+	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && lost(call, j)
 }

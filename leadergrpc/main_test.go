@@ -113,17 +113,17 @@ type node struct {
 func reads(method string) bool { return method == "/test.Echo/Read" }
 
 // newNode starts a node. Its handlers answer with what they got, until a test changes that.
-func newNode(t testing.TB, backend leader.Backend, change func(*leader.Options)) *node {
-	t.Helper()
+func newNode(tb testing.TB, backend leader.Backend, change func(*leader.Options)) *node {
+	tb.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	n := &node{addr: lis.Addr().String(), health: health.NewServer()}
 	opts := leader.Options{Terms: true, Addr: n.addr, Retry: 10 * time.Millisecond, Check: 20 * time.Millisecond}
 	if change != nil {
 		change(&opts)
 	}
 	n.l, err = leader.New(backend, opts)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	n.echo = &echo{
 		unary:  func(_ context.Context, in *text) (*text, error) { return in, nil },
 		stream: func(ss grpc.ServerStream) error { return answerOnce(ss) },
@@ -144,14 +144,14 @@ func newNode(t testing.TB, backend leader.Backend, change func(*leader.Options))
 	reflection.Register(n.server)
 	served := make(chan error, 1)
 	go func() { served <- n.server.Serve(lis) }()
-	n.client = dial(t, n.addr)
-	t.Cleanup(func() {
+	n.client = dial(tb, n.addr)
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		assert.NoError(t, n.l.Resign(ctx))
+		assert.NoError(tb, n.l.Resign(ctx))
 		n.server.Stop()
-		assert.NoError(t, <-served)
-		noneLeft(t)
+		assert.NoError(tb, <-served)
+		noneLeft(tb)
 	})
 	return n
 }
@@ -166,60 +166,60 @@ func answerOnce(ss grpc.ServerStream) error {
 }
 
 // noneLeft asserts that no goroutine of a stream is left.
-func noneLeft(t testing.TB) {
-	t.Helper()
-	assert.Eventually(t, func() bool {
+func noneLeft(tb testing.TB) {
+	tb.Helper()
+	assert.Eventually(tb, func() bool {
 		buf := make([]byte, 1<<20)
 		return !strings.Contains(string(buf[:runtime.Stack(buf, true)]), "leadergrpc.(*caller)")
 	}, soon, 5*time.Millisecond, "a goroutine has outlived its stream")
 }
 
-func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
-	t.Helper()
+func dial(tb testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
 	cc, err := grpc.NewClient("passthrough:///"+addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
 
 // fleet is the SQLite file that nodes share.
 type fleet struct{ path string }
 
-func newFleet(t testing.TB) fleet {
-	t.Helper()
-	return fleet{filepath.Join(t.TempDir(), "app.db")}
+func newFleet(tb testing.TB) fleet {
+	tb.Helper()
+	return fleet{filepath.Join(tb.TempDir(), "app.db")}
 }
 
-func (f fleet) backend(t testing.TB) leader.Backend {
-	t.Helper()
+func (f fleet) backend(tb testing.TB) leader.Backend {
+	tb.Helper()
 	db, err := sql.Open("sqlite", f.path+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = db.Close() })
 	return leader.SQLite(db)
 }
 
-func (f fleet) node(t testing.TB) *node {
-	t.Helper()
-	return newNode(t, f.backend(t), nil)
+func (f fleet) node(tb testing.TB) *node {
+	tb.Helper()
+	return newNode(tb, f.backend(tb), nil)
 }
 
 // loseLock takes the lock from whoever has it.
-func (f fleet) loseLock(t testing.TB) {
-	t.Helper()
-	require.NoError(t, os.Remove(filepath.Join(f.path+".leader", fmt.Sprintf("%016x.lock", uint64(leader.Key("main", name))))))
+func (f fleet) loseLock(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, os.Remove(filepath.Join(f.path+".leader", fmt.Sprintf("%016x.lock", uint64(leader.Key("main", name))))))
 }
 
 // lead makes n lead, and returns when it does.
-func (n *node) lead(t testing.TB) (stop func()) {
-	t.Helper()
-	return n.leadWith(t, func(ctx context.Context) error {
+func (n *node) lead(tb testing.TB) (stop func()) {
+	tb.Helper()
+	return n.leadWith(tb, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
 }
 
-func (n *node) leadWith(t testing.TB, task func(context.Context) error) (stop func()) {
-	t.Helper()
+func (n *node) leadWith(tb testing.TB, task func(context.Context) error) (stop func()) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -230,60 +230,60 @@ func (n *node) leadWith(t testing.TB, task func(context.Context) error) (stop fu
 		cancel()
 		<-ended
 	}
-	t.Cleanup(stop)
-	n.leads(t)
+	tb.Cleanup(stop)
+	n.leads(tb)
 	return stop
 }
 
-func (n *node) leads(t testing.TB) {
-	t.Helper()
-	require.Eventually(t, func() bool { return n.l.IsLeading(name) }, 15*time.Second, time.Millisecond)
+func (n *node) leads(tb testing.TB) {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return n.l.IsLeading(name) }, 15*time.Second, time.Millisecond)
 }
 
 // term of n, which leads.
-func (n *node) term(t testing.TB) leader.Term {
-	t.Helper()
-	j, ok := n.l.Join(t.Context(), name)
-	require.True(t, ok)
+func (n *node) term(tb testing.TB) leader.Term {
+	tb.Helper()
+	j, ok := n.l.Join(tb.Context(), name)
+	require.True(tb, ok)
 	term, ok := leader.TermOf(&j)
-	require.True(t, ok)
+	require.True(tb, ok)
 	return term
 }
 
 // knows waits until n knows that addr leads; "": that nobody does.
-func (n *node) knows(t testing.TB, addr string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
+func (n *node) knows(tb testing.TB, addr string) {
+	tb.Helper()
+	require.Eventually(tb, func() bool {
 		v := n.l.Known(name)
 		return !v.Time.IsZero() && v.Err == nil && len(v.Holders) == 1 && v.Holders[0].Addr == addr && v.Holders[0].Current == (addr != "")
 	}, 15*time.Second, 5*time.Millisecond)
 }
 
-func call(t testing.TB, cc grpc.ClientConnInterface, method string, opts ...grpc.CallOption) error {
-	t.Helper()
+func call(tb testing.TB, cc grpc.ClientConnInterface, method string, opts ...grpc.CallOption) error {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	out := new(text)
 	err := cc.Invoke(ctx, "/test.Echo/"+method, wrapperspb.String("hello"), out, opts...)
 	if err == nil {
-		assert.Equal(t, "hello", out.GetValue())
+		assert.Equal(tb, "hello", out.GetValue())
 	}
 	return err
 }
 
 // refusal requires that err is one, and returns what it says.
-func refusal(t testing.TB, err error) map[string]string {
-	t.Helper()
-	require.Error(t, err)
+func refusal(tb testing.TB, err error) map[string]string {
+	tb.Helper()
+	require.Error(tb, err)
 	st := status.Convert(err)
-	require.Equal(t, codes.Unavailable, st.Code(), "%v", err)
-	require.Len(t, st.Details(), 2, "%v", err)
+	require.Equal(tb, codes.Unavailable, st.Code(), "%v", err)
+	require.Len(tb, st.Details(), 2, "%v", err)
 	info, ok := st.Details()[0].(*errdetails.ErrorInfo)
-	require.True(t, ok)
+	require.True(tb, ok)
 	retry, ok := st.Details()[1].(*errdetails.RetryInfo)
-	require.True(t, ok)
-	assert.Equal(t, "NOT_LEADER", info.GetReason())
-	assert.Equal(t, "leader", info.GetDomain())
-	assert.Equal(t, time.Second, retry.GetRetryDelay().AsDuration())
+	require.True(tb, ok)
+	assert.Equal(tb, "NOT_LEADER", info.GetReason())
+	assert.Equal(tb, "leader", info.GetDomain())
+	assert.Equal(tb, time.Second, retry.GetRetryDelay().AsDuration())
 	return info.GetMetadata()
 }

@@ -28,8 +28,8 @@ func UnaryServerInterceptor(l *leader.Leader, name string, opts Options) grpc.Un
 			}
 			return nil, g.refuse(ctx, false)
 		}
-		resp, err := handler(&j, req)
-		if err != nil && cutShort(&j, ctx, err) {
+		resp, err := handler(&j, req) //nolint:contextcheck // j is derived from ctx
+		if err != nil && cutShort(ctx, &j, err) {
 			return nil, g.refuse(ctx, true)
 		}
 		return resp, err
@@ -38,7 +38,7 @@ func UnaryServerInterceptor(l *leader.Leader, name string, opts Options) grpc.Un
 
 // refuse returns the refusal of a unary call, and sets its trailers.
 func (g *gate) refuse(ctx context.Context, begun bool) error {
-	h := g.hint()
+	h := g.hint()                         //nolint:contextcheck // it only looks, and has no context
 	_ = grpc.SetTrailer(ctx, h.trailer()) // fails only for a call that is over, or outside of a server
 	return g.refusal(h, begun)
 }
@@ -68,9 +68,9 @@ func StreamServerInterceptor(l *leader.Leader, name string, opts Options) grpc.S
 		defer s.end()
 		err := handler(srv, s)
 		switch {
-		case err == nil && (!info.IsServerStream || !lost(&j, ss.Context())):
+		case err == nil && (!info.IsServerStream || !lost(ss.Context(), &j)):
 			return nil
-		case err == nil, errors.Is(err, s.over), cutShort(&j, ss.Context(), err):
+		case err == nil, errors.Is(err, s.over), cutShort(ss.Context(), &j, err):
 			return g.refuseStream(ss, true)
 		}
 		return err

@@ -70,7 +70,7 @@ func (s *stream) RecvMsg(m any) error {
 
 // ended is the error of a call on a stream whose context has ended.
 func (s *stream) ended() error {
-	if call := s.ServerStream.Context(); !lost(s.j, call) {
+	if call := s.ServerStream.Context(); !lost(call, s.j) {
 		return status.FromContextError(call.Err()).Err()
 	}
 	return s.over
@@ -79,8 +79,10 @@ func (s *stream) ended() error {
 // endedError is a refusal for the handler. Most only pass it on, so that nobody asks who leads until somebody reads it.
 type endedError struct{ gate *gate }
 
-func (e *endedError) Error() string              { return e.GRPCStatus().String() }
-func (e *endedError) GRPCStatus() *status.Status { return status.Convert(e.gate.refusal(e.gate.hint(), true)) }
+func (e *endedError) Error() string { return e.GRPCStatus().String() }
+func (e *endedError) GRPCStatus() *status.Status {
+	return status.Convert(e.gate.refusal(e.gate.hint(), true))
+}
 
 // caller makes one kind of call in a goroutine of its own, one after another, so that a call that is blocked can be left.
 type caller struct {
@@ -91,8 +93,9 @@ type caller struct {
 	out chan error
 }
 
-// do calls with m, and returns false when done is closed first: then the call goes on, and do must not be called again.
-func (c *caller) do(done <-chan struct{}, m any) (err error, ok bool) { //nolint:revive // err is the result of the call, not of do
+// do calls with m and returns its error, and false when done is closed first: then the call goes on, and do must not be called
+// again.
+func (c *caller) do(done <-chan struct{}, m any) (err error, ok bool) {
 	if c.in == nil {
 		c.in, c.out = make(chan any), make(chan error, 1)
 		go c.run() // ends when the handler has returned, and gRPC has ended the stream

@@ -4,6 +4,7 @@ package leadergrpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func answer(t *testing.T, cc grpc.ClientConnInterface, method string) (string, e
 	if err := stream.RecvMsg(out); err != nil {
 		return "", err
 	}
-	if err := stream.RecvMsg(new(text)); err != io.EOF {
+	if err := stream.RecvMsg(new(text)); !errors.Is(err, io.EOF) {
 		return "", err
 	}
 	return out.GetValue(), nil
@@ -86,6 +87,7 @@ var calls = map[string]struct {
 
 // testLoss ends the leadership of n under all calls, and returns how long the last of them took to end.
 func testLoss(t *testing.T, n *node, end func()) {
+	t.Helper()
 	entered, left := make(chan struct{}, len(calls)), make(chan struct{}, len(calls))
 	n.echo.unary = func(ctx context.Context, _ *text) (*text, error) {
 		entered <- struct{}{}
