@@ -42,10 +42,12 @@ func BenchmarkUnary(b *testing.B) {
 
 // One message there and back, over loopback: what the goroutines beside the handler cost is the difference.
 func BenchmarkStream(b *testing.B) {
-	for _, bench := range []struct{ name, method string }{{"gate", "/test.Echo/Chat"}, {"open", "/grpc.health.v1.Health/Chat"}} {
+	for _, bench := range []struct{ name, method string }{{"leader", "/test.Echo/Chat"}, {"standby/read", "/test.Echo/Tail"}} {
 		b.Run(bench.name, func(b *testing.B) {
 			n := newFleet(b).node(b)
-			n.lead(b)
+			if bench.name == "leader" {
+				n.lead(b)
+			}
 			n.echo.stream = func(ss grpc.ServerStream) error {
 				for {
 					if err := answerOnce(ss); err != nil {

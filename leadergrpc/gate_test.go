@@ -76,7 +76,10 @@ func TestStandbyServesReadsHealthAndReflection(t *testing.T) {
 		return in, nil
 	}
 	require.NoError(t, call(t, n.client, "Read"))
-	_, err := healthpb.NewHealthClient(n.client).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	got, err := answer(t, n.client, "Tail")
+	require.NoError(t, err)
+	assert.Equal(t, "hello", got)
+	_, err = healthpb.NewHealthClient(n.client).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
 	watch, err := healthpb.NewHealthClient(n.client).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	require.NoError(t, err)
@@ -193,18 +196,22 @@ func TestHandlersOwnErrorsAreKept(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newFleet(t).node(t)
 			stop := n.lead(t)
+			entered := make(chan struct{}, 2)
 			n.echo.unary = func(ctx context.Context, _ *text) (*text, error) {
+				entered <- struct{}{}
 				<-ctx.Done()
 				return nil, tc.err(ctx)
 			}
 			n.echo.stream = func(ss grpc.ServerStream) error {
+				entered <- struct{}{}
 				<-ss.Context().Done()
 				return tc.err(ss.Context())
 			}
 			unary, stream := make(chan error, 1), make(chan error, 1)
 			go func() { unary <- call(t, n.client, "Write") }()
 			go func() { _, err := answer(t, n.client, "Chat"); stream <- err }()
-			require.Eventually(t, func() bool { return n.echo.calls.Load() == 2 }, soon, time.Millisecond)
+			<-entered
+			<-entered
 			stop()
 			for _, ended := range []chan error{unary, stream} {
 				err := <-ended
@@ -235,13 +242,15 @@ func TestErrorsAreKeptWhileLeading(t *testing.T) {
 func TestResultOfACallThatWasDoneIsKept(t *testing.T) {
 	n := newFleet(t).node(t)
 	stop := n.lead(t)
+	entered := make(chan struct{})
 	n.echo.unary = func(ctx context.Context, in *text) (*text, error) {
+		close(entered)
 		<-ctx.Done() // it has written, and heard of the end too late
 		return in, nil
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- call(t, n.client, "Write") }()
-	require.Eventually(t, func() bool { return n.echo.calls.Load() == 1 }, soon, time.Millisecond)
+	<-entered
 	stop()
 	require.NoError(t, <-ended)
 }

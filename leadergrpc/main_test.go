@@ -70,7 +70,7 @@ type text = wrapperspb.StringValue
 // echo is a service without generated code.
 type echo struct {
 	unary  func(ctx context.Context, in *text) (*text, error) // of Write and Read
-	stream func(ss grpc.ServerStream) error                   // of List, Chat and Put
+	stream func(ss grpc.ServerStream) error                   // of the others
 	calls  atomic.Int32                                       // that reached the server, also if they were refused
 }
 
@@ -95,6 +95,7 @@ func (e *echo) desc() *grpc.ServiceDesc {
 		Streams: []grpc.StreamDesc{
 			{StreamName: "List", Handler: serve, ServerStreams: true},
 			{StreamName: "Chat", Handler: serve, ServerStreams: true, ClientStreams: true},
+			{StreamName: "Tail", Handler: serve, ServerStreams: true, ClientStreams: true}, // a read
 			{StreamName: "Put", Handler: serve, ClientStreams: true},
 		},
 	}
@@ -110,7 +111,7 @@ type node struct {
 	client *grpc.ClientConn
 }
 
-func reads(method string) bool { return method == "/test.Echo/Read" }
+func reads(method string) bool { return method == "/test.Echo/Read" || method == "/test.Echo/Tail" }
 
 // newNode starts a node. Its handlers answer with what they got, until a test changes that.
 func newNode(tb testing.TB, backend leader.Backend, change func(*leader.Options)) *node {
