@@ -118,6 +118,23 @@ func TestHealthIsNotServingFromALossOn(t *testing.T) {
 	n.becomes(t, name, notServing)
 }
 
+// What drains gets no new work.
+func TestHealthWhileResigning(t *testing.T) {
+	n := newFleet(t).node(t)
+	n.keepHealth(t, leadergrpc.HealthOptions{})
+	goOn := make(chan struct{})
+	n.leadWith(t, func(context.Context) error { <-goOn; return nil })
+	n.becomes(t, name, serving)
+	n.becomes(t, "", serving)
+	resigned := make(chan error, 1)
+	go func() { resigned <- n.l.Resign(context.Background()) }()
+	n.becomes(t, name, notServing)
+	n.becomes(t, "", notServing)
+	assert.Empty(t, resigned)
+	close(goOn)
+	require.NoError(t, <-resigned)
+}
+
 func TestHealthWithoutASession(t *testing.T) {
 	t.Run("never had one", func(t *testing.T) {
 		n := newNode(t, leader.Postgres("postgres://postgres@127.0.0.1:1/none?connect_timeout=1"), nil)

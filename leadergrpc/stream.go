@@ -44,7 +44,7 @@ func (s *stream) end() { close(s.returned) }
 
 func (s *stream) Context() context.Context { return s.j }
 
-// SendMsg tells of a message that was sent that it was, also if the leadership is over by then.
+// SendMsg returns nil for a message that gRPC has taken, also if the leadership is over by then.
 func (s *stream) SendMsg(m any) error {
 	if s.j.Err() != nil {
 		return s.ended()
@@ -90,14 +90,20 @@ type caller struct {
 	returned <-chan struct{}
 
 	in  chan any // nil until the first call
-	out chan error
+	out chan result
+}
+
+// result of a call. A panic is for the goroutine of the handler: there may be somebody who recovers it.
+type result struct {
+	err      error
+	panicked any
 }
 
 // do calls with m and returns its error, and false when done is closed first: then the call goes on, and do must not be called
 // again.
 func (c *caller) do(done <-chan struct{}, m any) (err error, ok bool) {
 	if c.in == nil {
-		c.in, c.out = make(chan any), make(chan error, 1)
+		c.in, c.out = make(chan any), make(chan result, 1)
 		go c.run() // ends when the handler has returned, and gRPC has ended the stream
 	}
 	select {
@@ -105,12 +111,20 @@ func (c *caller) do(done <-chan struct{}, m any) (err error, ok bool) {
 	case <-c.returned:
 		return errHandlerReturned, true
 	}
+	var r result
 	select {
-	case err := <-c.out:
-		return err, true
+	case r = <-c.out:
 	case <-done:
-		return nil, false
+		select {
+		case r = <-c.out: // both have happened
+		default:
+			return nil, false
+		}
 	}
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.err, true
 }
 
 func (c *caller) run() {
@@ -122,9 +136,14 @@ func (c *caller) run() {
 				return
 			default:
 			}
-			c.out <- c.call(m)
+			c.out <- c.result(m)
 		case <-c.returned:
 			return
 		}
 	}
+}
+
+func (c *caller) result(m any) (r result) {
+	defer func() { r.panicked = recover() }()
+	return result{err: c.call(m)}
 }

@@ -5,6 +5,7 @@ package leadergrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -54,11 +57,7 @@ var calls = map[string]struct {
 }{
 	"unary": {"Write", nil},
 	"bidi stream that receives": {"Chat", func(ss grpc.ServerStream) error {
-		for {
-			if err := ss.RecvMsg(new(text)); err != nil {
-				return err
-			}
-		}
+		return errors.Join(ss.RecvMsg(new(text)), ss.RecvMsg(new(text)), ss.SendMsg(new(text)))
 	}},
 	"bidi stream that sends": {"Chat", func(ss grpc.ServerStream) error {
 		big := wrapperspb.String(strings.Repeat("x", 60_000))
@@ -234,6 +233,23 @@ func TestNothingIsAcceptedAfterTheLeadership(t *testing.T) {
 	refusal(t, stream.RecvMsg(new(text)))
 	assert.Empty(t, stream.Trailer().Get("leader-addr"))
 }
+
+// As on a stream that has no gate: there may be somebody who recovers.
+func TestPanicOfACallIsThatOfTheHandler(t *testing.T) {
+	n := newFleet(t).node(t)
+	n.lead(t)
+	n.echo.stream = func(ss grpc.ServerStream) (err error) {
+		defer func() { err = fmt.Errorf("recovered: %v", recover()) }()
+		return ss.SendMsg(panics{})
+	}
+	_, err := answer(t, n.client, "Chat")
+	assert.Equal(t, "recovered: not today", status.Convert(err).Message())
+}
+
+// panics when it is encoded.
+type panics struct{}
+
+func (panics) ProtoReflect() protoreflect.Message { panic("not today") }
 
 // A goroutine of a handler that goes on without it is told so.
 func TestStreamIsOfNoUseWhenItsHandlerHasReturned(t *testing.T) {
