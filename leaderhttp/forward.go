@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+
+package leaderhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// lookInterval is how often a forwarded request looks whether its leader still leads.
+const lookInterval = 100 * time.Millisecond
+
+var errMoved = errors.New("leaderhttp: the leader that the request was forwarded to is not known to lead any more")
+
+// transport is the default of GateOptions.Transport. It asks no proxy: the leader is one of us.
+func transport() http.RoundTripper {
+	own, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return http.DefaultTransport
+	}
+	own = own.Clone()
+	own.Proxy = nil
+	own.DisableCompression = true // what comes back goes on as it is
+	own.MaxIdleConnsPerHost = 32
+	return own
+}
+
+// at returns the URL of r at a server. Its path and query are what the client has sent, also behind http.StripPrefix, because
+// the leader strips it, too. The path begins with a slash whatever it was: so it can change neither the host, as "@evil" would
+// after an address, nor be taken for one, as "//evil" without one.
+func at(server *url.URL, r *http.Request) *url.URL {
+	asked := r.URL
+	if sent, err := url.ParseRequestURI(r.RequestURI); err == nil {
+		asked = sent
+	}
+	path := "/" + strings.TrimPrefix(asked.EscapedPath(), "/")
+	u := &url.URL{Scheme: server.Scheme, Host: server.Host, RawQuery: asked.RawQuery}
+	u.RawPath = strings.TrimSuffix(server.EscapedPath(), "/") + path
+	var err error
+	if u.Path, err = url.PathUnescape(u.RawPath); err != nil {
+		u.Path, u.RawPath = "/", "" // never: both were parsed
+	}
+	return u
+}
+
+func (g *gate) redirect(w http.ResponseWriter, r *http.Request, h hint) {
+	w.Header().Set(HeaderLeader, h.addr)
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, at(h.to, r).String(), http.StatusTemporaryRedirect)
+}
+
+// forward passes r on to the leader h.
+func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
+	var sent attempt
+	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(r.Context(), sent.trace()))
+	watched := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(watched)
+		g.follow(ctx, cancel, h)
+	}()
+	defer func() {
+		cancel(nil)
+		<-watched
+	}()
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(p *httputil.ProxyRequest) { g.rewrite(p, h) },
+		Transport:     g.transport,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0), // what breaks off is told to the client
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if sent.nothing(err) {
+				g.refuse(w, h)
+				return
+			}
+			message := fmt.Sprintf("the leader of %q did not answer: the request may have been done or not", g.name)
+			fail(w, http.StatusBadGateway, codeUnreachable, message, h)
+		},
+	}
+	proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// rewrite makes the request to the leader: what the client has sent, and who forwards it.
+func (g *gate) rewrite(p *httputil.ProxyRequest, h hint) {
+	p.Out.URL = at(h.to, p.In)
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if said, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = said
+		}
+	}
+	host, proto := p.Out.Header["X-Forwarded-Host"], p.Out.Header["X-Forwarded-Proto"]
+	p.SetXForwarded()
+	if host != nil { // a proxy before us knows better how the client has asked
+		p.Out.Header["X-Forwarded-Host"] = host
+	}
+	if proto != nil {
+		p.Out.Header["X-Forwarded-Proto"] = proto
+	}
+	p.Out.Header.Set(HeaderForwarded, url.PathEscape(g.node))
+}
+
+// follow cancels a forwarded request, after the time in which the leader may send a last word, when h does not lead any more.
+func (g *gate) follow(ctx context.Context, cancel context.CancelCauseFunc, h hint) {
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for over := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch {
+		case over:
+			cancel(errMoved)
+			return
+		case !g.leads(h): //nolint:contextcheck // Known asks no one
+			over = true
+			tick.Reset(max(g.grace, 1))
+		}
+	}
+}
+
+// attempt knows whether anything of a forwarded request was sent.
+type attempt struct{ asked, got atomic.Bool }
+
+func (a *attempt) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { a.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { a.got.Store(true) },
+	}
+}
+
+// nothing reports whether nothing was sent for sure, after err: no connection came about.
+func (a *attempt) nothing(err error) bool {
+	var op *net.OpError
+	return a.asked.Load() && !a.got.Load() || errors.As(err, &op) && op.Op == "dial" && !a.got.Load()
+}
