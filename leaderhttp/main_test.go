@@ -9,4 +9,10 @@ import (
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(asLeader); path != "" {
+		leadAsProcess(path)
+		return
+	}
+	os.Exit(pgtest.Main(m))
+}
