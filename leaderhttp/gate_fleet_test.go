@@ -176,3 +176,10 @@ func say(text string) http.HandlerFunc {
 		_, _ = io.WriteString(w, text)
 	}
 }
+
+func newTLSServer(h http.Handler) *httptest.Server {
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	return server
+}
