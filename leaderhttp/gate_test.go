@@ -365,7 +365,9 @@ func TestGateRefusalIsJSONForAnyName(t *testing.T) {
 	a.mux.Handle("/", leaderhttp.Gate(a.l, name, say("next"), leaderhttp.GateOptions{}))
 	resp, body := do(t, "POST", a.server.URL, "")
 	assert.NotContains(t, resp.Header, "X")
-	var got struct{ Error struct{ Code, Message string } }
+	var got struct {
+		Error struct{ Code, Message string }
+	}
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	assert.Equal(t, fmt.Sprintf("this process does not lead %q", name), got.Error.Message)
 	assert.NotContains(t, body, "<")
