@@ -89,7 +89,7 @@ func TestGateRedirectsToTheLeaderOnly(t *testing.T) {
 	_, a, b, _ := gatePair(t, say("next"), leaderhttp.GateOptions{Mode: leaderhttp.Redirect})
 	gate := leaderhttp.Gate(b.l, gateName, say("next"), leaderhttp.GateOptions{Mode: leaderhttp.Redirect})
 	for _, path := range []string{"@evil.com/", ".evil.com", ":80@evil.com", "*", "", "//evil.com", "\r\nX: y", "%"} {
-		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 		r.RequestURI, r.URL = "", &url.URL{Path: path}
 		w := httptest.NewRecorder()
 		gate.ServeHTTP(w, r)
@@ -136,7 +136,7 @@ func TestGateForwards(t *testing.T) {
 	_, a, b, _ := gatePair(t, tell, leaderhttp.GateOptions{Mode: leaderhttp.Forward})
 	ask := func(headers ...string) (got heard) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", b.server.URL+"//x%2Fy?b=2&a=1;c=%zz", strings.NewReader("hello"))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+"//x%2Fy?b=2&a=1;c=%zz", strings.NewReader("hello"))
 		require.NoError(t, err)
 		r.Host = "shop.example"
 		for i := 0; i < len(headers); i += 2 {
@@ -284,7 +284,7 @@ func TestGateForwardsUpgrades(t *testing.T) {
 		_ = buffers.Flush()
 		_, _ = io.Copy(conn, buffers)
 	}, leaderhttp.GateOptions{Mode: leaderhttp.Forward, Grace: 50 * time.Millisecond})
-	r, err := http.NewRequestWithContext(t.Context(), "GET", b.server.URL, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.server.URL, nil)
 	require.NoError(t, err)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
@@ -422,7 +422,7 @@ func TestGateForwardEndsWithItsClient(t *testing.T) {
 		ended <- context.Cause(r.Context())
 	}, leaderhttp.GateOptions{Mode: leaderhttp.Forward})
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, "POST", b.server.URL, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.server.URL, nil)
 	require.NoError(t, err)
 	gone := make(chan error, 1)
 	go func() {

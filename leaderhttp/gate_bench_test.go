@@ -49,7 +49,7 @@ func BenchmarkGate(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				r, err := http.NewRequestWithContext(ctx, "POST", "/", http.NoBody)
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/", http.NoBody)
 				if err != nil {
 					b.Error(err)
 				}

@@ -23,24 +23,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gateEnds are the ways in which the leadership of a ends (C44).
-func gateEnds(f *gateFleet, a *gateNode) map[string]func(t *testing.T) {
-	return map[string]func(t *testing.T){
-		"resign": func(t *testing.T) { a.resign(t) },
-		"loss":   func(*testing.T) { f.lose() },
-		"new term": func(t *testing.T) {
-			term := a.l.Status().Tasks[0].Term
-			f.lose()
-			require.Eventually(t, func() bool {
-				s := a.l.Status().Tasks[0]
-				return s.State == leader.StateLeading && s.Term > term && a.l.IsLeading(gateName)
-			}, soon, often)
-		},
-	}
+// endTest is a test of what becomes of requests when the leadership of a ends (C44).
+type endTest struct {
+	*testing.T
+	a   *gateNode
+	end func()
 }
 
-// forEachEnd runs test with a fleet whose leader is a, and with an end of that leadership.
-func forEachEnd(t *testing.T, test func(t *testing.T, a *gateNode, end func(t *testing.T))) {
+// forEachEnd runs test with each way in which a leadership ends.
+func forEachEnd(t *testing.T, test func(*endTest)) {
 	t.Helper()
 	for _, name := range []string{"resign", "loss", "new term"} {
 		t.Run(name, func(t *testing.T) {
@@ -48,38 +39,52 @@ func forEachEnd(t *testing.T, test func(t *testing.T, a *gateNode, end func(t *t
 			f := newGateFleet(t)
 			a := f.node("a", leader.Options{})
 			a.lead(t)
-			test(t, a, gateEnds(f, a)[name])
+			test(&endTest{t, a, map[string]func(){
+				"resign":   func() { a.resign(t) },
+				"loss":     f.lose,
+				"new term": func() { f.loseAndLeadAgain(a) },
+			}[name]})
 		})
 	}
 }
 
+func (f *gateFleet) loseAndLeadAgain(a *gateNode) {
+	term := a.l.Status().Tasks[0].Term
+	f.lose()
+	require.Eventually(f.t, func() bool {
+		s := a.l.Status().Tasks[0]
+		return s.State == leader.StateLeading && s.Term > term && a.l.IsLeading(gateName)
+	}, soon, often)
+}
+
 // within returns what c delivers, which must not take long.
-func within[T any](t *testing.T, c <-chan T) T {
-	t.Helper()
+func within[T any](tb testing.TB, c <-chan T) T {
+	tb.Helper()
 	select {
 	case v := <-c:
 		return v
 	case <-time.After(soon):
-		require.Fail(t, "it takes too long")
+		require.Fail(tb, "it takes too long")
 		panic("unreachable")
 	}
 }
 
 // open sends a request whose answer is a stream.
-func open(t *testing.T, client *http.Client, method, url string, body io.Reader) *http.Response {
-	t.Helper()
+func open(tb testing.TB, client *http.Client, method, url string, body io.Reader) *http.Response {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
-	t.Cleanup(cancel)
+	tb.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	resp, err := client.Do(r)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = resp.Body.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
 
 func TestGateEndsTheContextOfASlowRequest(t *testing.T) {
-	forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+	forEachEnd(t, func(t *endTest) {
+		a := t.a
 		entered := make(chan struct{})
 		a.gate(func(w http.ResponseWriter, r *http.Request) {
 			close(entered)
@@ -96,7 +101,7 @@ func TestGateEndsTheContextOfASlowRequest(t *testing.T) {
 			done <- body
 		}()
 		within(t, entered)
-		end(t)
+		t.end()
 		assert.Contains(t, within(t, done), "leader: leadership lost")
 	})
 }
@@ -105,7 +110,8 @@ func TestGateEndsTheContextOfASlowRequest(t *testing.T) {
 func TestGateCutsAStreamOff(t *testing.T) {
 	for _, idle := range []bool{false, true} {
 		t.Run(fmt.Sprintf("idle=%v", idle), func(t *testing.T) {
-			forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+			forEachEnd(t, func(t *endTest) {
+				a := t.a
 				const grace = 300 * time.Millisecond
 				release := make(chan struct{})
 				lost := make(chan error, 1)
@@ -137,7 +143,7 @@ func TestGateCutsAStreamOff(t *testing.T) {
 				resp := open(t, gateClient(t), "POST", a.server.URL, nil)
 				_, err := io.ReadFull(resp.Body, make([]byte, 9))
 				require.NoError(t, err)
-				end(t)
+				t.end()
 				_, err = io.Copy(io.Discard, resp.Body)
 				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 				if !idle {
@@ -150,7 +156,8 @@ func TestGateCutsAStreamOff(t *testing.T) {
 
 // A client that does not read blocks the handler in its write.
 func TestGateCutsAStreamOffThatIsBlocked(t *testing.T) {
-	forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+	forEachEnd(t, func(t *endTest) {
+		a := t.a
 		ended := make(chan error, 1)
 		var written atomic.Int64
 		a.gate(func(w http.ResponseWriter, _ *http.Request) {
@@ -171,13 +178,14 @@ func TestGateCutsAStreamOffThatIsBlocked(t *testing.T) {
 			last = now
 			return still
 		}, soon, 200*time.Millisecond)
-		end(t)
+		t.end()
 		assert.ErrorIs(t, within(t, ended), leader.ErrLost)
 	})
 }
 
 func TestGateSendsALastEvent(t *testing.T) {
-	forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+	forEachEnd(t, func(t *endTest) {
+		a := t.a
 		a.gate(func(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
@@ -186,7 +194,7 @@ func TestGateSendsALastEvent(t *testing.T) {
 			assert.ErrorIs(t, err, leader.ErrLost)
 		}, leaderhttp.GateOptions{})
 		resp := open(t, gateClient(t), "POST", a.server.URL, nil)
-		end(t)
+		t.end()
 		body, err := io.ReadAll(resp.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, "bye", string(body))
@@ -236,7 +244,8 @@ func TestGateResetsAStreamOfHTTP2(t *testing.T) {
 func TestGateClosesAHijackedConnection(t *testing.T) {
 	for _, returns := range []bool{false, true} {
 		t.Run(fmt.Sprintf("returns=%v", returns), func(t *testing.T) {
-			forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+			forEachEnd(t, func(t *endTest) {
+				a := t.a
 				release := make(chan struct{})
 				defer close(release)
 				var again atomic.Pointer[error]
@@ -267,7 +276,7 @@ func TestGateClosesAHijackedConnection(t *testing.T) {
 					_, err = io.ReadFull(conn, make([]byte, 1))
 					require.NoError(t, err)
 				}
-				end(t)
+				t.end()
 				_, err := io.Copy(io.Discard, conn)
 				if err != nil {
 					var op *net.OpError
@@ -280,7 +289,8 @@ func TestGateClosesAHijackedConnection(t *testing.T) {
 }
 
 func TestGateLetsNobodyHijackAfterTheEnd(t *testing.T) {
-	forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+	forEachEnd(t, func(t *endTest) {
+		a := t.a
 		entered, ended := make(chan struct{}), make(chan struct{})
 		a.gate(func(w http.ResponseWriter, _ *http.Request) {
 			close(entered)
@@ -295,7 +305,7 @@ func TestGateLetsNobodyHijackAfterTheEnd(t *testing.T) {
 			status <- resp.StatusCode
 		}()
 		within(t, entered)
-		end(t)
+		t.end()
 		require.Eventually(t, func() bool { return !a.l.IsLeading(gateName) || a.l.Status().Losses+a.l.Status().Tasks[0].Losses > 0 }, soon, often)
 		close(ended)
 		assert.Equal(t, http.StatusTeapot, within(t, status))
@@ -303,7 +313,8 @@ func TestGateLetsNobodyHijackAfterTheEnd(t *testing.T) {
 }
 
 func TestGateReadsNoMoreOfABodyAfterTheEnd(t *testing.T) {
-	forEachEnd(t, func(t *testing.T, a *gateNode, end func(t *testing.T)) {
+	forEachEnd(t, func(t *endTest) {
+		a := t.a
 		lost := make(chan error, 1)
 		first := make(chan struct{})
 		a.gate(func(_ http.ResponseWriter, r *http.Request) {
@@ -331,7 +342,7 @@ func TestGateReadsNoMoreOfABodyAfterTheEnd(t *testing.T) {
 		_, err := to.Write([]byte("1"))
 		require.NoError(t, err)
 		within(t, first)
-		end(t)
+		t.end()
 		require.Eventually(t, func() bool { return !a.l.IsLeading(gateName) || a.l.Status().Tasks[0].Losses > 0 }, soon, often)
 		_, _ = to.Write([]byte("2")) // what comes after the end is not handed out
 		assert.ErrorIs(t, within(t, lost), leader.ErrLost)

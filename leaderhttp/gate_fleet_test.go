@@ -86,11 +86,11 @@ func (n *gateNode) gate(next http.HandlerFunc, opts leaderhttp.GateOptions) {
 	n.mux.Handle("/", leaderhttp.Gate(n.l, gateName, next, opts))
 }
 
-func (n *gateNode) resign(t *testing.T) {
-	t.Helper()
+func (n *gateNode) resign(tb testing.TB) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
-	assert.NoError(t, n.l.Resign(ctx))
+	assert.NoError(tb, n.l.Resign(ctx))
 }
 
 // lead makes n lead, and returns a function that ends that and waits for it.
@@ -140,10 +140,10 @@ func (f *gateFleet) lose() {
 }
 
 // client makes a client that follows nothing, with connections of its own.
-func gateClient(t *testing.T) *http.Client {
-	t.Helper()
+func gateClient(tb testing.TB) *http.Client {
+	tb.Helper()
 	transport := &http.Transport{DisableCompression: true}
-	t.Cleanup(transport.CloseIdleConnections)
+	tb.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -151,18 +151,18 @@ func gateClient(t *testing.T) *http.Client {
 }
 
 // do sends a request and reads the answer. Headers are pairs.
-func do(t *testing.T, method, url, body string, headers ...string) (*http.Response, string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	require.NoError(t, err)
+func do(tb testing.TB, method, url, body string, headers ...string) (*http.Response, string) {
+	tb.Helper()
+	r, err := http.NewRequestWithContext(tb.Context(), method, url, strings.NewReader(body))
+	require.NoError(tb, err)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := gateClient(t).Do(r)
-	require.NoError(t, err)
+	resp, err := gateClient(tb).Do(r)
+	require.NoError(tb, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return resp, string(text)
 }
 

@@ -131,63 +131,63 @@ func leadAsProcess(path string) {
 
 // C43: whom a refusal must not name.
 func TestGateNamesNobodyWhoDoesNotLead(t *testing.T) {
-	for name, run := range map[string]func(*testing.T, *gateFleet) *gateNode{
-		"nobody yet": func(t *testing.T, f *gateFleet) *gateNode {
+	for name, run := range map[string]func(*gateFleet) *gateNode{
+		"nobody yet": func(f *gateFleet) *gateNode {
 			b := f.node("b", leader.Options{})
-			b.knows(t, "")
+			b.knows(f.t, "")
 			return b
 		},
-		"nobody any more": func(t *testing.T, f *gateFleet) *gateNode {
+		"nobody any more": func(f *gateFleet) *gateNode {
 			a, b := f.node("a", leader.Options{}), f.node("b", leader.Options{})
-			stop := a.lead(t)
-			b.knows(t, "a")
+			stop := a.lead(f.t)
+			b.knows(f.t, "a")
 			stop()
-			b.knows(t, "")
+			b.knows(f.t, "")
 			return b
 		},
-		"the leader was killed": func(t *testing.T, f *gateFleet) *gateNode {
+		"the leader was killed": func(f *gateFleet) *gateNode {
 			b := f.node("b", leader.Options{})
 			p := exec.Command(os.Args[0])
 			p.Env = append(os.Environ(), asLeader+"="+f.path)
 			p.Stderr = os.Stderr
-			require.NoError(t, p.Start())
-			t.Cleanup(func() { _ = p.Process.Kill() })
-			b.knows(t, "process")
-			require.NoError(t, p.Process.Kill())
+			require.NoError(f.t, p.Start())
+			f.t.Cleanup(func() { _ = p.Process.Kill() })
+			b.knows(f.t, "process")
+			require.NoError(f.t, p.Process.Kill())
 			_ = p.Wait()
-			b.knows(t, "")
+			b.knows(f.t, "")
 			return b
 		},
-		"its address is ours": func(t *testing.T, f *gateFleet) *gateNode {
+		"its address is ours": func(f *gateFleet) *gateNode {
 			a := f.node("a", leader.Options{Addr: "192.0.2.1:80"})
 			b := f.node("b", leader.Options{Addr: "http://192.0.2.1:80/"})
-			a.lead(t)
-			b.knows(t, "a")
+			a.lead(f.t)
+			b.knows(f.t, "a")
 			return b
 		},
-		"its node is ours": func(t *testing.T, f *gateFleet) *gateNode {
+		"its node is ours": func(f *gateFleet) *gateNode {
 			a, b := f.node("a", leader.Options{}), f.node("a", leader.Options{})
-			a.lead(t)
-			b.knows(t, "a")
+			a.lead(f.t)
+			b.knows(f.t, "a")
 			return b
 		},
-		"its address is no address": func(t *testing.T, f *gateFleet) *gateNode {
+		"its address is no address": func(f *gateFleet) *gateNode {
 			a, b := f.node("a", leader.Options{Addr: "javascript:alert(1)"}), f.node("b", leader.Options{})
-			a.lead(t)
-			b.knows(t, "a")
+			a.lead(f.t)
+			b.knows(f.t, "a")
 			return b
 		},
-		"we have resigned": func(t *testing.T, f *gateFleet) *gateNode {
+		"we have resigned": func(f *gateFleet) *gateNode {
 			a, b := f.node("a", leader.Options{}), f.node("b", leader.Options{})
-			a.lead(t)
-			b.knows(t, "a")
-			b.resign(t)
+			a.lead(f.t)
+			b.knows(f.t, "a")
+			b.resign(f.t)
 			return b
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := run(t, newGateFleet(t))
+			b := run(newGateFleet(t))
 			for mode := leaderhttp.Refuse; mode <= leaderhttp.Forward; mode++ {
 				path := "/" + strconv.Itoa(int(mode))
 				b.mux.Handle(path, leaderhttp.Gate(b.l, gateName, say("next"), leaderhttp.GateOptions{Mode: mode}))
@@ -225,48 +225,49 @@ func TestGatePanicsOnMisuse(t *testing.T) {
 	}
 }
 
-// C41: status, gate and context, in one tight loop, over losses, releases and new terms.
+// toldKey is for the term of a task that was told to stop before a request came.
+type toldKey struct{}
+
+// C41: gate, term and the context of the task, in one tight loop, over releases, losses and new terms.
 func TestGateIsNeverOpenWithoutLeadership(t *testing.T) {
 	f := newGateFleet(t)
 	a := f.node("a", leader.Options{})
-	var task atomic.Pointer[context.Context] // of the last task; told to stop before its end is noted anywhere
+	var task atomic.Pointer[context.Context] // of the last task
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() {
+	go func() { // ends with ctx
 		defer close(ended)
 		for ctx.Err() == nil {
-			_ = a.l.Run(ctx, gateName, func(ctx context.Context) error {
+			own, stop := context.WithTimeout(ctx, 30*time.Millisecond)
+			_ = a.l.Run(own, gateName, func(ctx context.Context) error {
 				task.Store(&ctx)
-				select {
-				case <-time.After(30 * time.Millisecond):
-				case <-ctx.Done():
-					time.Sleep(20 * time.Millisecond) // drains: not a wait for anything
-				}
+				<-ctx.Done()
+				time.Sleep(20 * time.Millisecond) // it drains
 				return nil
 			})
+			stop()
 		}
 	}()
-	var passed, refused, wrong atomic.Int64
+	var passed, draining, wrong atomic.Int64
 	gate := leaderhttp.Gate(a.l, gateName, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		passed.Add(1)
-		if term, ok := leader.TermOf(r.Context()); !ok || term == 0 {
+		term, ok := leader.TermOf(r.Context())
+		if !ok || term == 0 || term == r.Context().Value(toldKey{}) {
 			wrong.Add(1)
 		}
 	}), leaderhttp.GateOptions{})
-	stopped := make(chan struct{})
+	clients := make(chan struct{})
 	for range 2 {
-		go func() {
-			defer func() { stopped <- struct{}{} }()
+		go func() { // ends with ctx
+			defer func() { clients <- struct{}{} }()
 			for ctx.Err() == nil {
-				last := task.Load()
-				told := last != nil && (*last).Err() != nil
-				w := httptest.NewRecorder()
-				gate.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/", nil))
-				if w.Code == http.StatusServiceUnavailable {
-					refused.Add(1)
-				} else if told && task.Load() == last && (*last).Err() != nil && a.l.IsLeading(gateName) && task.Load() == last {
-					wrong.Add(1)
+				of := ctx
+				if last := task.Load(); last != nil && (*last).Err() != nil {
+					term, _ := leader.TermOf(*last)
+					of = context.WithValue(ctx, toldKey{}, term)
+					draining.Add(1)
 				}
+				gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(of, "POST", "/", nil))
 			}
 		}()
 	}
@@ -274,11 +275,11 @@ func TestGateIsNeverOpenWithoutLeadership(t *testing.T) {
 		time.Sleep(25 * time.Millisecond) // the pace of the losses
 		_ = os.RemoveAll(f.path + ".leader")
 	}
-	require.Eventually(t, func() bool { return passed.Load() > 1000 && refused.Load() > 1000 }, soon, often)
+	require.Eventually(t, func() bool { return passed.Load() > 1000 && draining.Load() > 1000 }, soon, often)
 	cancel()
 	<-ended
-	<-stopped
-	<-stopped
+	<-clients
+	<-clients
 	assert.Zero(t, wrong.Load())
 }
 
