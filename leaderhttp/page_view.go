@@ -4,6 +4,7 @@ package leaderhttp
 
 import (
 	"fmt"
+	"html/template"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,8 @@ const mostRows = 1000
 
 // pageView is what the template shows.
 type pageView struct {
-	Nonce        string
+	Style        template.CSS
+	Script       template.JS
 	Now          time.Time
 	Began        time.Time
 	Status       leader.Status
