@@ -71,13 +71,13 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch path.Base(r.URL.Path) {
 	case "health":
-		h.health(w, r, name)
+		h.health(w, r, name) //nolint:contextcheck // Known asks in the background, and outlives the request
 	case "ready":
-		h.ready(w, r, name)
+		h.ready(w, r, name) //nolint:contextcheck // Known asks in the background, and outlives the request
 	case "leader":
-		h.leader(w, r, name)
+		h.leader(w, r, name) //nolint:contextcheck // Known asks in the background, and outlives the request
 	case "status":
-		writeProbe(w, r, http.StatusOK, statusOf(h.l))
+		writeProbe(w, r, http.StatusOK, statusOf(h.l)) //nolint:contextcheck // Known asks in the background, and outlives the request
 	default:
 		writeProbe(w, r, http.StatusNotFound, probe{Status: "not_found", Reason: "there are /health, /ready, /leader?name= and /status"})
 	}

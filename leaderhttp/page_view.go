@@ -52,7 +52,13 @@ type pageRow struct {
 	Term   leader.Term
 	Here   pill // Text is "" if this process has nothing to do with the name
 	InHere *pageAge
-	Notes  []string
+	Notes  []pageNote
+}
+
+// pageNote is a text, and how long ago that was, if it is known.
+type pageNote struct {
+	Text string
+	When *pageAge
 }
 
 // pageAge is a point in time, shown as an age.
@@ -129,7 +135,7 @@ func (v *pageView) rows(l *leader.Leader, known leader.View) {
 			row.Who, row.Node, row.Addr, row.Term, row.Since = whoPill(leadsHere), v.Status.Node, v.Status.Addr, t.Term, v.age(t.Since)
 		case !contends && !held:
 			row.Who = whoPill(noted)
-		case known.Err != nil || known.Time.IsZero() || !held:
+		case known.Err != nil || known.Time.IsZero() || !held, contends && !h.Held && t.Since.After(known.Time):
 			row.Who = whoPill(unknown)
 		default:
 			v.elsewhere(&row, h)
@@ -177,7 +183,7 @@ func (v *pageView) elsewhere(row *pageRow, h leader.Holder) {
 	case !h.Held:
 		row.Who = whoPill(nobody)
 		if h.Ended.Term != 0 {
-			row.Notes = append(row.Notes, ended(h.Ended))
+			row.Notes = append(row.Notes, pageNote{fmt.Sprintf("Term %d ended: %s", h.Ended.Term, h.Ended.Reason), v.age(h.Ended.At)})
 		}
 		return
 	case v.self(h), !h.Current && h.Ended.Term != 0:
@@ -197,14 +203,6 @@ func (v *pageView) self(h leader.Holder) bool {
 	return h.Node == v.Status.Node || !h.Current && len(h.Node) > 50 && strings.HasPrefix(v.Status.Node, h.Node)
 }
 
-func ended(e leader.End) string {
-	text := fmt.Sprintf("Term %d ended", e.Term)
-	if !e.At.IsZero() {
-		text += " at " + e.At.UTC().Format("2006-01-02 15:04:05 UTC")
-	}
-	return text + ": " + string(e.Reason)
-}
-
 // here adds what this process does about the name.
 func (v *pageView) here(row *pageRow, t leader.TaskStatus) {
 	class := "calm"
@@ -218,9 +216,9 @@ func (v *pageView) here(row *pageRow, t leader.TaskStatus) {
 	}
 	row.Here, row.InHere = pill{class, string(t.State)}, v.age(t.Since)
 	if t.Blocker != (leader.Blocker{}) {
-		row.Notes = append(row.Notes, clip(t.Blocker.Error()))
+		row.Notes = append(row.Notes, pageNote{Text: clip(t.Blocker.Error())})
 	} else if t.Err != nil {
-		row.Notes = append(row.Notes, clip(t.Err.Error()))
+		row.Notes = append(row.Notes, pageNote{Text: clip(t.Err.Error())})
 	}
 }
 
