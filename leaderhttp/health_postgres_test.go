@@ -4,6 +4,7 @@ package leaderhttp_test
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -21,6 +22,13 @@ func nowhere(t *testing.T) leader.Backend {
 	config, err := pgx.ParseConfig("postgres://app:hunter2@127.0.0.1:1/app?sslmode=disable")
 	require.NoError(t, err)
 	return leader.PostgresConfig(config)
+}
+
+func healthProxy(t *testing.T, server string) *pgtest.Proxy {
+	t.Helper()
+	u, err := url.Parse(server)
+	require.NoError(t, err)
+	return pgtest.NewProxy(t, u.Host)
 }
 
 // C42: the database is down at the start.
@@ -65,7 +73,7 @@ func TestHealthWithoutADatabase(t *testing.T) {
 // C42: a standby that is cut off turns unhealthy within a bound, and knows of no leader from then on. No probe waits.
 func TestHealthPostgresCutOff(t *testing.T) {
 	server := pgtest.URL(t)
-	proxy := pgtest.NewProxy(t, server)
+	proxy := healthProxy(t, server)
 	opts := leader.Options{
 		Namespace: "public", Terms: true, Retry: 50 * time.Millisecond, Check: 100 * time.Millisecond, Lease: 600 * time.Millisecond,
 		SessionTimeout: 2 * time.Second,
@@ -121,7 +129,7 @@ func TestHealthPostgresCutOff(t *testing.T) {
 // A leader whose database stands still does not lead when its lease has ended, and its probes say so at once.
 func TestHealthPostgresFrozenDatabase(t *testing.T) {
 	server := pgtest.URL(t)
-	proxy := pgtest.NewProxy(t, server)
+	proxy := healthProxy(t, server)
 	l := healthLeader(t, leader.Postgres(proxy.URL(server)), leader.Options{
 		Node: "a", Namespace: "public", Retry: 50 * time.Millisecond, Check: 100 * time.Millisecond, Lease: 600 * time.Millisecond, SessionTimeout: 2 * time.Second,
 	})

@@ -194,8 +194,8 @@ func TestHealthRefuses(t *testing.T) {
 	l := healthFleet(t, "a")[0]
 	h := leaderhttp.Health(l, leaderhttp.HealthOptions{})
 	for target, code := range map[string]int{
-		"/leader":                                   http.StatusBadRequest,
-		"/leader?name=":                             http.StatusBadRequest,
+		"/leader":       http.StatusBadRequest,
+		"/leader?name=": http.StatusBadRequest,
 		"/leader?name=" + strings.Repeat("x", 1025): http.StatusBadRequest,
 		"/leader?name=%ff":                          http.StatusBadRequest,
 		"/health?name=%ff":                          http.StatusBadRequest,
