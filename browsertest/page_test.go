@@ -5,6 +5,7 @@ package browsertest_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestPageTellsThatItCannotBeRefreshed(t *testing.T) {
 	b.eventually("told", `!document.getElementById("stale").hidden && document.getElementById("why").textContent.includes("cannot be refreshed")`)
 	age := `parseInt(document.getElementById("stale-age").textContent)`
 	first := js[int](b, age)
-	b.eventually("the age grows", age+` > `+string(rune('0'+first)))
+	b.eventually("the age grows", age+` > `+strconv.Itoa(first))
 	assert.Contains(t, js[string](b, row("outbox")), "leads here", "what was shown is still there")
 	sites[0].away.Store(false)
 	b.eventually("back", `document.getElementById("stale").hidden`)

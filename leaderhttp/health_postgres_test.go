@@ -3,6 +3,7 @@
 package leaderhttp_test
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"testing"
@@ -144,4 +145,31 @@ func TestHealthPostgresFrozenDatabase(t *testing.T) {
 	assert.Empty(t, get(t, h, "/leader?name=outbox").body["leader"])
 	proxy.Heal()
 	require.Eventually(t, func() bool { return get(t, h, "/leader?name=outbox").code == http.StatusOK }, patience, 5*time.Millisecond)
+}
+
+// A process that has resigned is ending, and not to be killed for a session that is missing, while a task still stops.
+func TestHealthPostgresResignedWithoutASession(t *testing.T) {
+	server := pgtest.URL(t)
+	proxy := healthProxy(t, server)
+	l := healthLeader(t, leader.Postgres(proxy.URL(server)), leader.Options{
+		Namespace: "public", Check: 100 * time.Millisecond, Lease: 300 * time.Millisecond, SessionTimeout: time.Second,
+	})
+	goOn := make(chan struct{})
+	contendWith(t, l, "outbox", func(context.Context) error {
+		<-goOn
+		return nil
+	})
+	t.Cleanup(func() { close(goOn) }) // before the cleanup that waits for the task
+	awaitLeading(t, l, "outbox")
+	h := leaderhttp.Health(l, leaderhttp.HealthOptions{Down: time.Millisecond})
+	proxy.Swallow(true, true)
+	require.Eventually(t, func() bool { return get(t, h, "/health").code == http.StatusServiceUnavailable }, patience, 2*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, l.Resign(ctx), "its task has not returned")
+	a := get(t, h, "/health")
+	assert.Equal(t, http.StatusOK, a.code)
+	assert.Equal(t, "resigned", a.body["role"])
+	assert.Equal(t, false, a.body["connected"])
+	assert.Equal(t, http.StatusServiceUnavailable, get(t, h, "/ready").code)
 }
