@@ -76,7 +76,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 		return
 	}
-	view := newPageView(p.l, p.began, p.changes())                       //nolint:contextcheck // Known asks in the background, and outlives the request
+	view := newPageView(p.l, p.began, p.changes()) //nolint:contextcheck // Known asks in the background, and outlives the request
 	view.Style, view.Script = template.CSS(pageCSS), template.JS(pageJS)
 	var body bytes.Buffer
 	if err := pageTemplate.Execute(&body, view); err != nil { // never: the template is tested
