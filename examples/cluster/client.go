@@ -77,8 +77,8 @@ func request(ctx context.Context, method, addr, path, body string) (answer, erro
 	return answer{resp.StatusCode, resp.Header, string(text)}, err
 }
 
-// patience is how long the client waits for an answer: a process may be frozen.
-const patience = 2300 * time.Millisecond
+// patience is how long the client waits for an answer. No process that runs makes it wait for so long.
+const patience = 10 * time.Second
 
 // hint is where to go instead: of a refusal or a redirect.
 func (a answer) hint() string {
@@ -90,11 +90,12 @@ func (a answer) hint() string {
 
 // write puts value until it is acknowledged. It begins anywhere, goes where it is sent to, and after a failure somewhere
 // else: that value may be written twice, which is no harm.
-func write(ctx context.Context, b *book, key, value string, each func(addr string, a answer, err error)) (ack, error) {
+func write(ctx context.Context, b *book, key, value string, each func(addr string, begun time.Time, a answer, err error)) (ack, error) {
 	to, sent, last := b.any(), false, errors.New("nobody is there")
 	for ctx.Err() == nil {
+		begun := time.Now()
 		a, err := request(ctx, http.MethodPut, to, "/kv/"+key, value)
-		each(to, a, err)
+		each(to, begun, a, err)
 		switch {
 		case err == nil && a.status == http.StatusNoContent:
 			term, err := strconv.ParseInt(a.header.Get("Served-Under"), 10, 64)

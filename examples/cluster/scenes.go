@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -33,6 +34,9 @@ func (f *fleet) begin(ctx context.Context) error {
 	f.say("/leader at %s: %d", f.leader.Name, f.status(ctx, f.leader, "/leader"))
 	f.say("a write there: %s", f.answer(ctx, f.leader, http.MethodPut, "/kv/hello"))
 	_, err := f.serves(ctx, nil)
+	if err == nil && len(f.led) > 1 {
+		err = errors.New("the first leadership ended before its recovery did")
+	}
 	return err
 }
 

@@ -54,7 +54,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-func (w *writer) count(_ string, a answer, err error) {
+func (w *writer) count(_ string, _ time.Time, a answer, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil || a.status >= 300 {
