@@ -39,8 +39,7 @@ func testLoad(t *testing.T, url string) {
 		require.NoError(t, f.start(settings{Name: names[i], Mode: mode, Recovery: 100 * time.Millisecond}))
 		require.NoError(t, f.up(t.Context(), names[i]))
 	}
-	_, err = f.serves(t.Context(), nil)
-	require.NoError(t, err)
+	require.NoError(t, f.serves(t.Context(), nil))
 
 	l := &stress{fleet: f, until: time.Now().Add(loadTime(t))}
 	var clients sync.WaitGroup

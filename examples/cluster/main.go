@@ -9,8 +9,8 @@
 //
 // Read service.go: it is what a service would copy. engine.go is the fenced write and the memory, node.go the start and the
 // end of a process. The rest plays with them: scenes.go says what is done, client.go and writer.go are the client, and
-// proof.go compares the table with what the client was told. On PostgreSQL all is in a schema of its own, which is dropped
-// at the end. It takes some 30 seconds, and exits with 1 if a write has failed or the proof does.
+// proof.go compares the table with what the client was told and with who led. On PostgreSQL all is in a schema of its own, which is dropped
+// at the end. It takes some 20 seconds, and exits with 1 if a write has failed or the proof does.
 package main
 
 import (

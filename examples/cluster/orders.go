@@ -5,7 +5,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 	"time"
+
+	"github.com/oxygenhub/leader/leaderhttp"
 )
 
 // look leaves half a second to see it.
@@ -20,15 +25,15 @@ func (f *fleet) up(ctx context.Context, name string) error {
 	return f.until(ctx, name+" is ready", func() bool { return n.addr != "" && f.status(ctx, n, "/ready") == 200 })
 }
 
-// serves waits until a leader of another process than not has its engine, and returns it.
-func (f *fleet) serves(ctx context.Context, not *node) (*node, error) {
+// serves waits until a leader of another process than not has its engine.
+func (f *fleet) serves(ctx context.Context, not *node) error {
 	err := f.until(ctx, "somebody leads and serves", func() bool {
 		return f.leader != nil && f.leader != not && !f.leader.over && f.status(ctx, f.leader, "/leader") == 200
 	})
 	if err == nil {
 		f.say("%s serves", f.leader.Name)
 	}
-	return f.leader, err
+	return err
 }
 
 // leave tells a process to stop, and waits until it has.
@@ -61,4 +66,26 @@ func (f *fleet) stop() error {
 		_ = n.cmd.Process.Kill() // it may have ended
 	}
 	return errors.Join(err, f.until(ctx, "the processes are dead", over), f.err)
+}
+
+// answer sends one request, and describes what came.
+func (f *fleet) answer(ctx context.Context, n *node, method, path string) string {
+	a, err := request(ctx, method, n.addr, path, "world")
+	if err != nil {
+		return err.Error()
+	}
+	line, _, _ := strings.Cut(a.body, "\n")
+	text := []string{strings.TrimSpace(fmt.Sprint(a.status, " ", line))}
+	for _, name := range []string{leaderhttp.HeaderLeader, "Location", "Retry-After", "Served-By", "Served-From"} {
+		if value := a.header.Get(name); value != "" {
+			text = append(text, name+": "+value)
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// status is what a process says to a GET, or 0.
+func (f *fleet) status(ctx context.Context, n *node, path string) int {
+	a, _ := request(ctx, http.MethodGet, n.addr, path, "") // no answer is no status
+	return a.status
 }

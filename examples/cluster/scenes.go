@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/oxygenhub/leader/leaderhttp"
@@ -33,7 +31,7 @@ func (f *fleet) begin(ctx context.Context) error {
 	}
 	f.say("/leader at %s: %d", f.leader.Name, f.status(ctx, f.leader, "/leader"))
 	f.say("a write there: %s", f.answer(ctx, f.leader, http.MethodPut, "/kv/hello"))
-	_, err := f.serves(ctx, nil)
+	err := f.serves(ctx, nil)
 	if err == nil && len(f.led) > 1 {
 		err = errors.New("the first leadership ended before its recovery did")
 	}
@@ -63,8 +61,7 @@ func (f *fleet) rollout(ctx context.Context, mode leaderhttp.Mode) error {
 		}
 		f.say("%s is there again, and ready", name)
 	}
-	_, err := f.serves(ctx, last)
-	return err
+	return f.serves(ctx, last)
 }
 
 // again restarts a process with SIGTERM: it gives its lock back, and leaves. Another one leads before it is there again.
@@ -95,8 +92,7 @@ func (f *fleet) crash(ctx context.Context) error {
 	if err := f.start(last.settings); err != nil { //nolint:contextcheck // stop ends it
 		return err
 	}
-	_, err := f.serves(ctx, last)
-	return err
+	return f.serves(ctx, last)
 }
 
 // breaks leaves the service to a process that cannot recover, which stands back for those who can.
@@ -122,8 +118,7 @@ func (f *fleet) breaks(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := f.serves(ctx, f.nodes[broken.Name])
-	return err
+	return f.serves(ctx, f.nodes[broken.Name])
 }
 
 // standbys returns the names of those who do not lead.
@@ -134,28 +129,4 @@ func (f *fleet) standbys() (standby []string) {
 		}
 	}
 	return standby
-}
-
-// answer sends one request, and describes what came.
-func (f *fleet) answer(ctx context.Context, n *node, method, path string) string {
-	a, err := request(ctx, method, n.addr, path, "world")
-	if err != nil {
-		return err.Error()
-	}
-	text := fmt.Sprint(a.status)
-	if line, _, _ := strings.Cut(a.body, "\n"); line != "" {
-		text += " " + line
-	}
-	for _, name := range []string{leaderhttp.HeaderLeader, "Location", "Retry-After", "Served-By", "Served-From"} {
-		if value := a.header.Get(name); value != "" {
-			text += fmt.Sprintf(", %s: %s", name, value)
-		}
-	}
-	return text
-}
-
-// status is what a process says to a GET, or 0.
-func (f *fleet) status(ctx context.Context, n *node, path string) int {
-	a, _ := request(ctx, http.MethodGet, n.addr, path, "") // no answer is no status
-	return a.status
 }

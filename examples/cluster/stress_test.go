@@ -73,8 +73,7 @@ func (l *stress) kill(t *testing.T, n *node) {
 	require.NoError(t, f.until(t.Context(), "another one leads", func() bool { return n.over && f.leader != n }))
 	require.NoError(t, f.start(n.settings))
 	require.NoError(t, f.up(t.Context(), n.Name))
-	_, err := f.serves(t.Context(), n)
-	require.NoError(t, err)
+	require.NoError(t, f.serves(t.Context(), n))
 	l.kills++
 }
 
@@ -91,8 +90,7 @@ func (l *stress) freeze(t *testing.T, n *node) {
 	require.NoError(t, signalContinue(n.cmd.Process))
 	frozen.end = time.Now()
 	l.frozen = append(l.frozen, frozen)
-	_, err := f.serves(t.Context(), nil)
-	require.NoError(t, err)
+	require.NoError(t, f.serves(t.Context(), nil))
 }
 
 // report checks that no process that ran made anybody wait, and tells the figures. One that is frozen answers nobody.
