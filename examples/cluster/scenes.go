@@ -42,6 +42,13 @@ func (f *fleet) begin(ctx context.Context) error {
 func (f *fleet) show(ctx context.Context) error {
 	for _, name := range names {
 		if n := f.nodes[name]; n != f.leader {
+			err := f.until(ctx, name+" has heard who leads", func() bool {
+				a, _ := request(ctx, http.MethodPut, n.addr, "/kv/hello", "world") // no answer is no hint
+				return a.status == http.StatusNoContent || a.hint() == f.leader.addr
+			})
+			if err != nil {
+				return err
+			}
 			f.say("a write at %s, which stands by: %s", name, f.answer(ctx, n, http.MethodPut, "/kv/hello"))
 			f.say("a read there: %s", f.answer(ctx, n, http.MethodGet, "/kv/counter-0"))
 			return nil
