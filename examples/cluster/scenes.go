@@ -44,7 +44,7 @@ func (f *fleet) show(ctx context.Context) error {
 		if n := f.nodes[name]; n != f.leader {
 			err := f.until(ctx, name+" has heard who leads", func() bool {
 				a, _ := request(ctx, http.MethodPut, n.addr, "/kv/hello", "world") // no answer is no hint
-				return a.status == http.StatusNoContent || a.hint() == f.leader.addr
+				return (a.status == http.StatusNoContent || a.hint() == f.leader.addr) && f.status(ctx, n, "/kv/counter-0") == 200
 			})
 			if err != nil {
 				return err
