@@ -16,8 +16,8 @@ import (
 
 const loadClients = 8
 
-// lossBound is how long a request may take at a process that runs: Lease, what is left of SessionTimeout, and Check.
-var lossBound = options.SessionTimeout + options.Check
+// lossBound is how long a request may take at a process that runs: Lease, GateOptions.Grace and Check.
+var lossBound = options.Lease + time.Second + options.Check
 
 // Clients write through all three processes, which refuse, redirect and forward, while the leader is killed and frozen again
 // and again.

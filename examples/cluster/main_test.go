@@ -50,7 +50,7 @@ func testProgram(t *testing.T, url string) {
 	t.Log(out)
 	assert.Regexp(t, `(?m)^proved: all [1-9]\d+ acknowledged writes are there, `, out)
 	assert.Regexp(t, `/leader at \w+: 503\n.* a write there: 503 the leader recovers, Retry-After: 1\n`, out, "not ready")
-	assert.Regexp(t, `a write at \w+, which stands by: 503.*Leader-Addr: 127\.0\.0\.1:\d+, Retry-After: 1\n`, out)
+	assert.Regexp(t, `a write at \w+, which stands by: 503 NOT_LEADER, Leader-Addr: 127\.0\.0\.1:\d+, Retry-After: 1\n`, out)
 	assert.Regexp(t, `a write at \w+, which stands by: 307.*Location: http://127\.0\.0\.1:\d+/kv/hello`, out)
 	assert.Regexp(t, `a write at \w+, which stands by: 204, Served-By: \w+\n`, out)
 	assert.Regexp(t, `a read there: 200 \d+, Served-By: \w+, Served-From: table, may be stale\n`, out)

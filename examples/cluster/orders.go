@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -75,6 +76,10 @@ func (f *fleet) answer(ctx context.Context, n *node, method, path string) string
 		return err.Error()
 	}
 	line, _, _ := strings.Cut(a.body, "\n")
+	var refusal struct{ Error struct{ Code string } } // of a gate
+	if json.Unmarshal([]byte(line), &refusal) == nil && refusal.Error.Code != "" {
+		line = refusal.Error.Code
+	}
 	text := []string{strings.TrimSpace(fmt.Sprint(a.status, " ", line))}
 	for _, name := range []string{leaderhttp.HeaderLeader, "Location", "Retry-After", "Served-By", "Served-From"} {
 		if value := a.header.Get(name); value != "" {

@@ -49,7 +49,7 @@ func (s *service) handler(mode leaderhttp.Mode) http.Handler {
 	kv.HandleFunc("GET /kv/{key}", s.get)
 	kv.HandleFunc("PUT /kv/{key}", s.put)
 	forward := http.DefaultTransport.(*http.Transport).Clone()
-	forward.ResponseHeaderTimeout = options.Lease
+	forward.Proxy, forward.ResponseHeaderTimeout = nil, options.Lease
 	mux := http.NewServeMux()
 	mux.Handle("/kv/", leaderhttp.Gate(s.lead, task, kv, leaderhttp.GateOptions{Mode: mode, Transport: forward}))
 	mux.Handle("/", leaderhttp.Health(s.lead, leaderhttp.HealthOptions{Name: task, Serving: s.serving}))

@@ -45,6 +45,7 @@ func (l *stress) note(s sent, a answer) {
 // client writes, and reads once in four times. Nothing it does may fail.
 func (l *stress) client(t *testing.T, i int) {
 	t.Helper()
+	acked := map[string]string{}
 	for n := 0; time.Now().Before(l.until); n++ {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		key := fmt.Sprintf("client-%d-%d", i, n%8)
@@ -52,6 +53,10 @@ func (l *stress) client(t *testing.T, i int) {
 			s := sent{addr: l.fleet.book.any(), begun: time.Now(), read: true}
 			a, _ := request(ctx, http.MethodGet, s.addr, "/kv/"+key, "") // a process that was killed does not answer
 			l.note(s, a)
+			if a.header.Get("Served-From") == "memory" && acked[key] != "" && !assert.Equal(t, acked[key], a.body, "the leader has forgotten") {
+				cancel()
+				return
+			}
 		}
 		ack, err := write(ctx, l.fleet.book, key, fmt.Sprint(n), func(addr string, begun time.Time, a answer, _ error) {
 			l.note(sent{addr: addr, begun: begun}, a)
@@ -60,6 +65,7 @@ func (l *stress) client(t *testing.T, i int) {
 		if !assert.NoError(t, err, "a write failed") {
 			return
 		}
+		acked[key] = ack.value
 		l.mu.Lock()
 		l.acks = append(l.acks, ack)
 		l.mu.Unlock()
