@@ -19,8 +19,8 @@ const loadClients = 8
 // lossBound is how long a request may take at a process that runs: Lease, GateOptions.Grace and Check.
 var lossBound = options.Lease + time.Second + options.Check
 
-// Clients write through all three processes, which refuse, redirect and forward, while the leader is killed and frozen again
-// and again.
+// Clients write through all three processes, which refuse, redirect and forward, while the leader is killed, frozen, cut
+// off and restarted again and again.
 func TestClusterLoad(t *testing.T) { testLoad(t, "") }
 
 func TestClusterLoadPostgres(t *testing.T) { testLoad(t, pgtest.URL(t)) }
@@ -43,13 +43,19 @@ func testLoad(t *testing.T, url string) {
 
 	l := &stress{fleet: f, until: time.Now().Add(loadTime(t))}
 	var clients sync.WaitGroup
+	defer clients.Wait()
 	for i := range loadClients {
 		clients.Go(func() { l.client(t, i) })
 	}
-	for i := 0; i < 2 || time.Now().Before(l.until); i++ {
-		if i%2 == 1 && canFreeze {
+	for i := 0; i < 3 || time.Now().Before(l.until); i++ {
+		switch {
+		case i%3 == 1 && canFreeze:
 			l.freeze(t, f.leader)
-		} else {
+		case i%6 == 2 && db.postgres:
+			l.cut(t)
+		case i%3 == 2:
+			l.restart(t, f.leader)
+		default:
 			l.kill(t, f.leader)
 		}
 		require.NoError(t, f.look(t.Context()))

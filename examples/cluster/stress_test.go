@@ -28,6 +28,8 @@ type stress struct {
 	fleet  *fleet
 	until  time.Time
 	kills  int
+	cuts   int
+	leaves int
 	frozen []sent // addr, begun and end
 
 	mu    sync.Mutex
@@ -99,6 +101,26 @@ func (l *stress) freeze(t *testing.T, n *node) {
 	require.NoError(t, f.serves(t.Context(), nil))
 }
 
+// restart ends the leader by SIGTERM.
+func (l *stress) restart(t *testing.T, n *node) {
+	t.Helper()
+	require.NoError(t, l.fleet.again(t.Context(), n.settings))
+	require.NoError(t, l.fleet.serves(t.Context(), n))
+	l.leaves++
+}
+
+// cut has the server end the session of the leader, which does not know for a moment: another one may lead by then.
+func (l *stress) cut(t *testing.T) {
+	t.Helper()
+	f := l.fleet
+	terms := len(f.led)
+	_, err := f.db.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid::int) FROM leader_terms")
+	require.NoError(t, err)
+	require.NoError(t, f.until(t.Context(), "somebody leads under a new term", func() bool { return len(f.led) > terms }))
+	require.NoError(t, f.serves(t.Context(), nil))
+	l.cuts++
+}
+
 // report checks that no process that ran made anybody wait, and tells the figures. One that is frozen answers nobody.
 func (l *stress) report(t *testing.T) {
 	t.Helper()
@@ -121,12 +143,14 @@ func (l *stress) report(t *testing.T) {
 	slices.Sort(took)
 	slices.Sort(takenFrozen)
 	last := func(d []time.Duration) time.Duration { return append([]time.Duration{0}, d...)[len(d)] }
-	t.Logf("%d requests, of which %d reads: %v by status (0: no answer); %d writes acknowledged; %d kills, %d freezes, %d terms",
-		len(l.sents), reads, statuses, len(l.acks), l.kills, len(l.frozen), len(l.fleet.led))
+	t.Logf("%d requests, of which %d reads: %v by status (0: no answer); %d writes acknowledged; %d kills, %d freezes, %d cuts, %d restarts, %d terms",
+		len(l.sents), reads, statuses, len(l.acks), l.kills, len(l.frozen), l.cuts, l.leaves, len(l.fleet.led))
 	t.Logf("took %v in the median, %v at 99 of 100, %v at most, where %v is allowed; %d requests to a frozen process took at most %v",
 		took[len(took)/2], took[len(took)*99/100], last(took), lossBound, len(takenFrozen), last(takenFrozen))
 	assert.Less(t, last(took), lossBound, "a request hung")
 	assert.NotZero(t, l.kills)
 	assert.Equal(t, canFreeze, len(l.frozen) > 0)
+	assert.Equal(t, l.fleet.db.postgres, l.cuts > 0)
+	assert.True(t, l.fleet.db.postgres || l.leaves > 0)
 	assert.NotEmpty(t, l.acks)
 }
