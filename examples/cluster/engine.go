@@ -83,7 +83,8 @@ func (e *engine) get(ctx context.Context, key string) (value string, ok bool, er
 	return read(ctx, e.db, key)
 }
 
-// close waits for the write that is going on, whose context has ended, and lets no other one begin.
+// close waits for the write that is going on, and lets no other one begin. Those that wait for their turn end with the
+// leadership, when the task has returned.
 func (e *engine) close() { e.turn <- struct{}{} }
 
 // read asks the table.

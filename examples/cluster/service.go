@@ -42,8 +42,8 @@ func (s *service) run(ctx context.Context) error {
 	return nil
 }
 
-// handler lets writes through where this process leads, and reads everywhere. A leader that does not answer for as long
-// as a lease leads no more.
+// handler lets writes through where this process leads, and reads everywhere. A leader that does not answer a forwarded
+// request for as long as a lease may be frozen: the client is told to try again.
 func (s *service) handler(mode leaderhttp.Mode) http.Handler {
 	kv := http.NewServeMux()
 	kv.HandleFunc("GET /kv/{key}", s.get)
