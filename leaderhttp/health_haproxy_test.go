@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func findHAProxy(t *testing.T) string {
 			return path
 		}
 	}
-	if os.Getenv("CI") != "" {
+	if os.Getenv("CI") != "" && runtime.GOOS == "linux" {
 		t.Fatal("there is no HAProxy, and CI is set")
 	}
 	t.Skip("there is no HAProxy")
