@@ -113,7 +113,7 @@ func (k *known) wanted() ([]string, bool) {
 		return nil, false
 	case k.asked.Before(since):
 		k.stop()
-		k.ended = nil
+		k.ended, k.view.Err = nil, errStale // nobody looks whether it is still so
 		return nil, false
 	}
 	return slices.Sorted(maps.Keys(k.names)), true

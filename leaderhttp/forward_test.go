@@ -413,6 +413,26 @@ func TestGateEndsAForwardedStreamWithTheTerm(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
+// A standby that has resigned, as in a rolling restart, knows of no leader any more: what it forwards goes on all the same.
+func TestGateForwardsOnAfterResign(t *testing.T) {
+	const grace = 50 * time.Millisecond
+	proceed := make(chan struct{})
+	_, _, b, _ := gatePair(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "one ")
+		_ = http.NewResponseController(w).Flush()
+		<-proceed
+		_, _ = io.WriteString(w, "two")
+	}, leaderhttp.GateOptions{Mode: leaderhttp.Forward, Grace: grace})
+	resp := open(t, gateClient(t), "POST", b.server.URL, nil)
+	_, err := io.ReadFull(resp.Body, make([]byte, 4))
+	require.NoError(t, err)
+	b.resign(t)
+	time.AfterFunc(500*time.Millisecond, func() { close(proceed) }) // several looks, and grace, later
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "two", string(rest))
+}
+
 // A client that goes away takes its forwarded request with it.
 func TestGateForwardEndsWithItsClient(t *testing.T) {
 	entered, ended := make(chan struct{}), make(chan error, 1)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -165,8 +166,7 @@ func (g *gate) stand(w http.ResponseWriter, r *http.Request) {
 func onlyReads(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		up := r.Header.Get("Upgrade")
-		return up == "" || strings.EqualFold(up, "h2c")
+		return !slices.ContainsFunc(r.Header["Upgrade"], func(to string) bool { return to != "" && !strings.EqualFold(to, "h2c") })
 	}
 	return false
 }

@@ -30,6 +30,7 @@ type call struct {
 	size     int64      // written
 	stream   *watch     // nil: a short answer
 	hijacked bool
+	done     bool  // the handler has returned: nothing becomes a stream any more
 	over     error // the stream was cut off
 
 	alive    sync.Mutex // held by cut, so that end waits for it
@@ -40,6 +41,7 @@ type call struct {
 func (c *call) end(r *http.Request) {
 	c.mu.Lock()
 	stream := c.stream
+	c.done = true
 	c.mu.Unlock()
 	if stream != nil {
 		stream.stop()
@@ -180,7 +182,7 @@ func (c *call) endLocked(err error) error {
 
 // armLocked makes the answer a stream, which does not outlive the leadership.
 func (c *call) armLocked() {
-	if c.stream == nil && !c.hijacked {
+	if c.stream == nil && !c.hijacked && !c.done {
 		c.stream = newWatch(&c.joined, c.gate.grace, c.cut)
 	}
 }

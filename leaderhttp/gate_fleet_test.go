@@ -156,7 +156,7 @@ func do(tb testing.TB, method, url, body string, headers ...string) (*http.Respo
 	r, err := http.NewRequestWithContext(tb.Context(), method, url, strings.NewReader(body))
 	require.NoError(tb, err)
 	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
+		r.Header.Add(headers[i], headers[i+1])
 	}
 	resp, err := gateClient(tb).Do(r)
 	require.NoError(tb, err)

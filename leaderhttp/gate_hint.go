@@ -4,6 +4,7 @@ package leaderhttp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -44,10 +45,10 @@ func (g *gate) hint() hint {
 	return hint{h.Node, h.Addr, h.Term, max(0, time.Since(v.Time)), to}
 }
 
-// leads reports whether h is known to lead still.
+// leads reports whether h is known to lead still. Who has resigned is not told any more: what it forwards goes on until it exits.
 func (g *gate) leads(h hint) bool {
 	now := g.hint()
-	return now.node == h.node && now.term == h.term && now.addr == h.addr
+	return now.node == h.node && now.term == h.term && now.addr == h.addr || errors.Is(g.l.Known(g.name).Err, leader.ErrResigned)
 }
 
 // target makes a URL of what another process has written into the database. It takes no more than the address of a server needs.

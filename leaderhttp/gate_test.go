@@ -98,6 +98,8 @@ func TestGateServesReadsEverywhere(t *testing.T) {
 		run(method, "/default/", "refused")
 	}
 	run("GET", "/default/", "refused", "Connection", "Upgrade", "Upgrade", "websocket")
+	run("GET", "/default/", "refused", "Connection", "Upgrade", "Upgrade", "h2c", "Upgrade", "websocket")
+	run("GET", "/default/", "refused", "Connection", "Upgrade", "Upgrade", "", "Upgrade", "websocket")
 	run("GET", "/default/", "next", "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c")
 	run("GET", "/standby/", "standby")
 	run("POST", "/standby/", "refused")
