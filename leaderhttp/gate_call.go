@@ -49,8 +49,12 @@ func (c *call) end(r *http.Request) {
 		c.returned = true
 		c.alive.Unlock()
 	}
-	if r.MultipartForm == nil {
-		r.MultipartForm = c.req.MultipartForm // the server removes its files
+	switch form := c.req.MultipartForm; {
+	case form == nil:
+	case stream != nil && c.over != nil:
+		_ = form.RemoveAll() // the connection was taken from the server
+	case r.MultipartForm == nil:
+		r.MultipartForm = form // the server removes its files
 	}
 }
 

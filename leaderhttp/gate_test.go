@@ -321,18 +321,31 @@ func TestGateBeforeAWriterThatCanDoLittle(t *testing.T) {
 	assert.Equal(t, http.StatusTeapot, w.code)
 }
 
-// The server removes the files of a form only from the request that it has made.
+// The server removes the files of a form only from the request that it has made, and not once its connection is cut off.
 func TestGateLeavesNoFilesOfForms(t *testing.T) {
-	a := newGateFleet(t).node("a", leader.Options{})
+	for name, cut := range map[string]bool{"answered": false, "cut off": true} {
+		t.Run(name, func(t *testing.T) { leavesNoFilesOfForms(t, cut) })
+	}
+}
+
+func leavesNoFilesOfForms(t *testing.T, cut bool) {
+	t.Helper()
+	f := newGateFleet(t)
+	a := f.node("a", leader.Options{})
 	a.lead(t)
-	dir := t.TempDir()
+	dir, seen := t.TempDir(), make(chan struct{})
 	t.Setenv("TMPDIR", dir)
-	a.gate(func(_ http.ResponseWriter, r *http.Request) {
+	a.gate(func(w http.ResponseWriter, r *http.Request) {
 		assert.NoError(t, r.ParseMultipartForm(1))
 		files, err := os.ReadDir(dir)
 		assert.NoError(t, err)
 		assert.NotEmpty(t, files)
-	}, leaderhttp.GateOptions{})
+		if cut {
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			f.lose()
+			<-seen
+		}
+	}, leaderhttp.GateOptions{Grace: -1})
 	var form bytes.Buffer
 	m := multipart.NewWriter(&form)
 	part, err := m.CreateFormFile("file", "name")
@@ -340,8 +353,15 @@ func TestGateLeavesNoFilesOfForms(t *testing.T) {
 	_, err = part.Write(make([]byte, 11<<20))
 	require.NoError(t, err)
 	require.NoError(t, m.Close())
-	resp, _ := do(t, "POST", a.server.URL, form.String(), "Content-Type", m.FormDataContentType())
-	require.Equal(t, http.StatusOK, resp.StatusCode)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.server.URL, &form)
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", m.FormDataContentType())
+	resp, err := gateClient(t).Do(r)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	assert.Equal(t, cut, err != nil)
+	_ = resp.Body.Close()
+	close(seen)
 	require.Eventually(t, func() bool {
 		files, err := os.ReadDir(dir)
 		return err == nil && len(files) == 0
