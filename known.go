@@ -81,6 +81,18 @@ func (l *Leader) Known(names ...string) View {
 	return v
 }
 
+// Elsewhere returns where to send a client that needs the leader of name: the other process that is known to lead it, with an
+// address that is not that of this one, and how old that knowledge is. Held is false if there is none: never is somebody named who
+// led before. It is what gates ask, and works as [Leader.Known] does.
+func (l *Leader) Elsewhere(name string) (holder Holder, age time.Duration) {
+	v := l.Known(name)
+	h := v.Holders[0]
+	if !h.Held || !h.Current || h.Addr == "" || h.Addr == l.opts.Addr || h.Node == l.opts.Node {
+		return Holder{Name: name}, 0
+	}
+	return h, max(0, time.Since(v.Time))
+}
+
 func byName(h Holder, name string) int { return strings.Compare(h.Name, name) }
 
 // contended returns the names that Run or Try are going on for.

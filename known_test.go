@@ -33,6 +33,17 @@ func testLoopKnown(t *testing.T) {
 	assert.Equal(t, j.term(0), v.Holders[0].Term)
 	assert.True(t, v.Holders[0].Held && v.Holders[0].Current)
 	assert.Equal(t, Holder{Name: "y"}, v.Holders[1])
+	there, age := b.Elsewhere("x")
+	assert.Equal(t, v.Holders[0], there)
+	assert.Less(t, age, 1300*time.Millisecond)
+	a.Known()
+	time.Sleep(time.Second)
+	itself, _ := a.Elsewhere("x")
+	assert.Equal(t, Holder{Name: "x"}, itself)
+	b.opts.Addr = "a:80" // by mistake
+	mine, _ := b.Elsewhere("x")
+	assert.Equal(t, Holder{Name: "x"}, mine)
+	b.opts.Addr = "b:80"
 	all := b.Known().Holders
 	require.Len(t, all, 1)
 	assert.Equal(t, "x", all[0].Name)

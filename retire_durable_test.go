@@ -163,6 +163,7 @@ func testRunUnwindsAPanicOfItsContext(t *testing.T) {
 	st := newFakeStore()
 	l, _ := st.leader(t, Options{})
 	goRun(t.Context(), l, "other", obey)
+	synctest.Wait()
 	ctx := &panicking{Context: t.Context()}
 	assert.Panics(t, func() { _ = l.Run(ctx, "x", func(context.Context) error { ctx.now = true; return nil }) })
 	assert.Nil(t, st.holder("x"))

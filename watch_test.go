@@ -299,6 +299,7 @@ func testWatchTroubles(t *testing.T) {
 		time.Sleep(time.Minute)
 	}
 	events := l.Watch(t.Context())
+	st.set(func() { b.failures = 1 << 30 }) // before the first dial
 	goRun(t.Context(), l, "x", obey)
 	for port := range 5 {
 		fail(port, "connection refused")

@@ -47,19 +47,17 @@ type Options struct {
 
 // gate lets calls pass while l leads name.
 type gate struct {
-	l          *leader.Leader
-	name       string
-	reads      func(string) bool
-	node, addr string // our own
+	l     *leader.Leader
+	name  string
+	reads func(string) bool
 }
 
 func newGate(l *leader.Leader, name string, opts Options) *gate {
-	own := l.Status()
 	reads := opts.Reads
 	if reads == nil {
 		reads = func(string) bool { return false }
 	}
-	return &gate{l: l, name: name, reads: reads, node: own.Node, addr: own.Addr}
+	return &gate{l: l, name: name, reads: reads}
 }
 
 // open reports whether method is not for the gate at all: who asks how a process is, or what it can, asks that one.
@@ -78,15 +76,8 @@ type hint struct {
 
 // hint never names this process: it does not lead, or it would not be asked.
 func (g *gate) hint() hint {
-	v := g.l.Known(g.name)
-	if v.Err != nil || len(v.Holders) == 0 {
-		return hint{}
-	}
-	h := v.Holders[0]
-	if !h.Held || !h.Current || h.Addr == "" || h.Addr == g.addr || h.Node == g.node {
-		return hint{}
-	}
-	return hint{h.Node, h.Addr, h.Term, max(0, time.Since(v.Time))}
+	h, age := g.l.Elsewhere(g.name)
+	return hint{h.Node, h.Addr, h.Term, age}
 }
 
 func (h hint) trailer() metadata.MD {

@@ -67,8 +67,7 @@ type gate struct {
 	scheme    string
 	transport http.RoundTripper
 	node      string   // our own
-	addr      string   // our own
-	self      *url.URL // of addr; nil if there is none
+	self      *url.URL // our own address; nil if there is none
 }
 
 // Gate returns a handler that hands a request to next while this process leads name. It asks no one, and adds one
@@ -84,7 +83,7 @@ type gate struct {
 // can hijack and set deadlines, or unwraps to one, as those of net/http do.
 //
 // Where this process does not lead, requests that only read go to next, too, with no leadership in their context, and the
-// rest gets what GateOptions.Mode says. Whom that names is from [leader.Leader.Known]; it is nobody if it is not known that
+// rest gets what GateOptions.Mode says. Whom that names is from [leader.Leader.Elsewhere]; it is nobody if it is not known that
 // another process leads now, if that one's leader.Options.Addr is empty, no http address, or our own. Then, and for a request
 // that another gate has forwarded, Redirect and Forward do what Refuse does.
 //
@@ -114,7 +113,6 @@ func Gate(l *leader.Leader, name string, next http.Handler, opts GateOptions) ht
 		scheme:    cmp.Or(opts.Scheme, "http"),
 		transport: opts.Transport,
 		node:      own.Node,
-		addr:      own.Addr,
 	}
 	g.self, _ = target(own.Addr, g.scheme)
 	if g.standby == nil {

@@ -30,19 +30,12 @@ type hint struct {
 
 // hint never names this process: it does not lead, or it would not be asked.
 func (g *gate) hint() hint {
-	v := g.l.Known(g.name)
-	if v.Err != nil || len(v.Holders) == 0 {
-		return hint{}
-	}
-	h := v.Holders[0]
-	if !h.Held || !h.Current || h.Addr == "" || h.Addr == g.addr || h.Node == g.node {
-		return hint{}
-	}
+	h, age := g.l.Elsewhere(g.name)
 	to, ok := target(h.Addr, g.scheme)
-	if !ok || g.self != nil && sameServer(to, g.self) {
+	if !h.Held || !ok || g.self != nil && sameServer(to, g.self) {
 		return hint{}
 	}
-	return hint{h.Node, h.Addr, h.Term, max(0, time.Since(v.Time)), to}
+	return hint{h.Node, h.Addr, h.Term, age, to}
 }
 
 // leads reports whether h is known to lead still. Who has resigned is not told any more: what it forwards goes on until it exits.
