@@ -28,19 +28,20 @@ func (s *pgSession) setUp(ctx context.Context, dial func(context.Context) (*pgSe
 		err = s.affinity(ctx, dial)
 		s.pooled = err == nil
 	}
-	if err == nil {
-		own, cancel = context.WithTimeout(ctx, setUpTimeout/2)
-		if err = s.furnish(own, version); err == nil {
-			err = s.testLock(own)
-		}
-		cancel()
-	}
-	if err = incapable(err); err != nil || !s.opts.Terms {
-		return err
-	}
 	own, cancel = context.WithTimeout(ctx, setUpTimeout/2)
 	defer cancel()
-	return s.readyTerms(own) // whatever is wrong with the table can be mended while Run waits
+	if err == nil {
+		err = s.furnish(own, version)
+	}
+	if err != nil {
+		return incapable(err)
+	}
+	if s.opts.Terms {
+		if err := s.readyTerms(own); err != nil {
+			return err // whatever is wrong with the table can be mended while Run waits
+		}
+	}
+	return incapable(s.testLock(own))
 }
 
 // incapable tells errors of a server that lacks what is needed from those that pass.

@@ -375,8 +375,9 @@ func testWatchStandby(t *testing.T) {
 func TestEventLog(t *testing.T) {
 	for _, kind := range []EventKind{
 		Connected, Unreachable, Unsupported, Disconnected, Waiting, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold, Blocked, Unmarked,
+		SteppedDown, Delayed, TermsRefused,
 	} {
 		assert.NotEmpty(t, messages[kind], kind)
 	}
-	assert.Len(t, messages, 15)
+	assert.Len(t, messages, 18)
 }
