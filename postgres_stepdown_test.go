@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxygenhub/leader/internal/pgtest"
+)
+
+// TestPostgresResignHandsOver is C24: who resigns, and contends again at once with a new Leader, comes after who has waited. Alone
+// it is back without a pause, with a new term.
+func TestPostgresResignHandsOver(t *testing.T) {
+	dsn := pgtest.URL(t)
+	const rounds = 50
+	r := &recorder{}
+	start := func(node string) (*Leader, *call) {
+		l := newLeader(t, Postgres(dsn), Options{Node: node, Terms: true})
+		return l, goRun(t.Context(), l, "x", r.task(node, "x", nil))
+	}
+	contends := func(l *Leader) {
+		poll(t, soon, "the other one contends", func() bool { return taskOf(l.Status(), "x").State == StateContending })
+	}
+	lead, run := start("a")
+	poll(t, soon, "somebody leads", func() bool { return lead.IsLeading("x") })
+	first := taskOf(lead.Status(), "x").Term
+	other, otherRun := start("b")
+	won := 0
+	for range rounds {
+		contends(other)
+		node := lead.opts.Node
+		require.NoError(t, lead.Resign(t.Context()))
+		require.ErrorIs(t, run.wait(t), ErrResigned)
+		again, againRun := start(node)
+		poll(t, soon, "somebody leads", func() bool { return other.IsLeading("x") || again.IsLeading("x") })
+		if other.IsLeading("x") {
+			won++
+			lead, run, other, otherRun = other, otherRun, again, againRun
+		} else {
+			lead, run = again, againRun
+		}
+	}
+	assert.GreaterOrEqual(t, won, rounds-1)
+	assert.Zero(t, r.overlap())
+	contends(other)
+	require.NoError(t, other.Resign(t.Context()))
+	require.NoError(t, lead.Resign(t.Context()))
+	began := time.Now()
+	alone, _ := start("a")
+	poll(t, soon, "it leads alone", func() bool { return alone.IsLeading("x") })
+	assert.Less(t, time.Since(began), time.Second)
+	assert.Greater(t, taskOf(alone.Status(), "x").Term, first)
+}
