@@ -69,7 +69,7 @@ func serve(arg string) error {
 	// First the lock, so that another process recovers while this one sends away who still comes.
 	stop, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	err = errors.Join(lead.Resign(stop), server.Shutdown(stop))
+	err = errors.Join(lead.Resign(stop), shutDown(server))
 	if ended := <-ran; !errors.Is(ended, leader.ErrResigned) {
 		err = errors.Join(err, ended)
 	}
@@ -77,6 +77,17 @@ func serve(arg string) error {
 		err = errors.Join(err, ended)
 	}
 	return err
+}
+
+// shutDown lets requests end for longer than any should take. It does not wait for the connections that clients have opened and
+// not used yet, which Shutdown takes for busy for 5 s.
+func shutDown(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if server.Shutdown(ctx) == nil {
+		return nil
+	}
+	return server.Close()
 }
 
 // contend runs the task of s, and tells the program what becomes of it.
