@@ -49,7 +49,10 @@ func (l *Leader) Known(names ...string) View {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.wantLocked(slices.Concat(names, own))
+	k.asked = time.Now()
+	if l.store == nil { // the table has all names
+		k.wantLocked(slices.Concat(names, own))
+	}
 	if k.ended == nil && !k.closed && l.backend != nil {
 		ctx, stop := context.WithCancel(context.Background())
 		k.stop, k.ended = stop, make(chan struct{})
@@ -103,7 +106,6 @@ func (l *Leader) contended() []string {
 }
 
 func (k *known) wantLocked(names []string) {
-	k.asked = time.Now()
 	if k.names == nil {
 		k.names = make(map[string]time.Time)
 	}
@@ -187,5 +189,7 @@ func (k *known) hear(v View, sent reading) {
 		k.view.Err = v.Err
 		return
 	}
-	k.view, k.heard = v, sent
+	if !v.Time.Equal(k.view.Time) || k.view.Err != nil { // view passes on what it had before, too, for a while
+		k.view, k.heard = v, sent
+	}
 }
