@@ -80,7 +80,7 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	}
 	s := l.slots[name]
 	if s == nil {
-		s = &slot{name: name}
+		s = &slot{name: name, coolUntil: l.pauses[name]}
 	}
 	if err := l.keyLocked(s); err != nil {
 		return nil, err
@@ -90,10 +90,10 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	c.become(StateContending)
 	s.queue = append(s.queue, c)
 	switch first := s.first(); {
-	case first == c:
-		l.contendLocked(s)
 	case once && (first.grant != nil || s.cooling(time.Now())): // it is held here, or left to others
 		l.dismissLocked(c, nil)
+	case first == c:
+		l.contendLocked(s)
 	case first.grant != nil:
 		l.waitingLocked(c)
 	case once && l.current != nil:
@@ -253,10 +253,10 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason End
 		case g.kept:
 			l.frees = append(l.frees, c.slot.key) // before anything is asked for
 		}
+		if down != nil && ended == nil && !l.resigned {
+			l.coolLocked(c.slot, down)
+		}
 		if o.again {
-			if down != nil {
-				l.coolLocked(c.slot, down)
-			}
 			l.contendLocked(c.slot)
 		}
 		return o

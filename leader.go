@@ -222,18 +222,17 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 		l.stop(c, g, context.Cause(ctx))
 	})
 	taskErr := task(g.ctx) //nolint:contextcheck // derived from ctx in await
-	failure := failed(taskErr)
+	failure, down := failed(taskErr), steppedDown(taskErr)
 	ended := ctx.Err() // before unwatch: the task may be told, and return, before the watch is
 	if !unwatch() {
 		<-stopped
 	}
 	returned = true
-	return l.returned(c, g, ended, taskErr, failure)
+	return l.returned(c, g, ended, taskErr, failure, down)
 }
 
 // returned ends a leadership after the return of its task, and tells what becomes of its Run.
-func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error) (again bool, err error) {
-	down := steppedDown(taskErr)
+func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error, down *stepDown) (again bool, err error) {
 	o := l.finish(c, g, ended, failure, endReason(ended, taskErr), down)
 	if o.again {
 		return true, nil
@@ -248,11 +247,13 @@ func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error)
 		return false, ended
 	case o.resigned:
 		return false, ErrResigned
-	case down != nil && !c.once:
+	case down != nil:
 		if l.cool(c, down) {
 			return true, nil
 		}
-		return false, ErrResigned
+		if !c.once {
+			return false, ErrResigned
+		}
 	}
 	return false, taskErr
 }

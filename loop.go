@@ -34,6 +34,7 @@ type state struct {
 	delayed    []*takeover        // whose terms have begun
 	marking    []*slot            // whose release waits for the mark of a term
 	notes      map[string]struct{}
+	pauses     map[string]time.Time // until when names are left to others
 
 	named     bool // the namespace is known
 	namespace string
@@ -77,6 +78,7 @@ func (st *state) init() {
 	st.slots = make(map[string]*slot)
 	st.keys = make(map[int64]*slot)
 	st.contenders = make(map[*slot]struct{})
+	st.pauses = make(map[string]time.Time)
 	st.notes = make(map[string]struct{})
 	st.changed = make(chan struct{})
 	st.since = time.Now()

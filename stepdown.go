@@ -5,6 +5,7 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -25,9 +26,9 @@ func (e *stepDown) Unwrap() error { return e.err }
 
 // StepDown returns the error that a task returns to hand its name to another process when it cannot do its work here, because
 // of err: the lock is given back, and this Leader does not contend for the name for the time of pause, which should be
-// several times Options.Retry. Then [Leader.Run], which goes on, does: also if no other process has taken over. Meanwhile
-// the state of the name is [StateCooling], and Try does not get it. A call of [Leader.Try] whose task steps down returns err,
-// wrapped.
+// several times Options.Retry and is at least one. Then [Leader.Run], which goes on, does: also if no other process has
+// taken over. Meanwhile the state of the name is [StateCooling], a Run of it that is called in the pause waits for its end,
+// and Try does not get it. A call of [Leader.Try] whose task steps down returns err, wrapped; the pause is the same.
 func StepDown(err error, pause time.Duration) error {
 	return &stepDown{err, max(pause, 0)}
 }
@@ -39,14 +40,19 @@ func steppedDown(taskErr error) *stepDown {
 	return down
 }
 
-// coolLocked keeps this Leader from the name of s for a while.
+// coolLocked keeps this Leader from the name of s for a while, also if all calls of Run for it end meanwhile. Without a least
+// pause a task that fails at once would be run in a loop.
 func (l *Leader) coolLocked(s *slot, down *stepDown) {
-	s.coolUntil = time.Now().Add(down.pause)
+	now := time.Now()
+	s.coolUntil = now.Add(max(down.pause, l.opts.Retry))
 	s.err = down
+	maps.DeleteFunc(l.pauses, func(_ string, until time.Time) bool { return !now.Before(until) })
+	l.pauses[s.name] = s.coolUntil
 	l.emitLocked(Event{Kind: SteppedDown, Name: s.name, Err: down})
 }
 
-// cool has c, whose lock was given back, contend again after the pause, unless the Leader has resigned.
+// cool keeps this Leader from the name of c, whose lock was given back, and has c contend again after the pause, unless it is a
+// Try or the Leader has resigned.
 func (l *Leader) cool(c *candidate, down *stepDown) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,6 +61,9 @@ func (l *Leader) cool(c *candidate, down *stepDown) (again bool) {
 	}
 	c.freed, c.freeErr = false, nil
 	l.coolLocked(c.slot, down)
+	if c.once {
+		return false
+	}
 	l.contendLocked(c.slot)
 	return true
 }

@@ -119,11 +119,91 @@ func TestLoopStepDownAtTheEnd(t *testing.T) {
 	}
 }
 
+// A Try that steps down leaves the name to others as a Run does.
 func TestLoopStepDownOfTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newFakeStore().leader(t, Options{})
+		events := l.Watch(t.Context())
 		ran, err := l.Try(t.Context(), "x", func(context.Context) error { return StepDown(errSick, time.Minute) })
 		assert.True(t, ran)
 		assert.ErrorIs(t, err, errSick)
+		testPaused(t, l, time.Minute)
+		require.NoError(t, l.Resign(t.Context()))
+		assert.Contains(t, kinds(events), SteppedDown)
+	})
+}
+
+// The pause outlives the Run whose task has asked for it.
+func TestLoopStepDownOutlivesItsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newFakeStore().leader(t, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		c := goRun(ctx, l, "x", func(context.Context) error { return StepDown(errSick, time.Minute) })
+		synctest.Wait()
+		cancel()
+		<-c.done
+		testPaused(t, l, time.Minute)
+		goRun(t.Context(), l, "y", func(context.Context) error { return StepDown(errSick, time.Minute) })
+		synctest.Wait()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		assert.NotContains(t, l.pauses, "x", "a pause that is over is forgotten")
+	})
+}
+
+// testPaused expects that x, which has just been left to others, is for that long.
+func testPaused(t *testing.T, l *Leader, pause time.Duration) {
+	t.Helper()
+	began := time.Now()
+	ran, err := l.Try(t.Context(), "x", obey)
+	assert.False(t, ran)
+	require.NoError(t, err)
+	assert.Zero(t, time.Since(began), "a Try does not wait for the end of the pause")
+	j := &job{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := goRun(ctx, l, "x", j.task)
+	synctest.Wait()
+	assert.Equal(t, StateCooling, taskOf(l.Status(), "x").State)
+	time.Sleep(pause - time.Second)
+	assert.Zero(t, j.count(), "a new Run waits")
+	time.Sleep(3 * time.Second)
+	assert.Equal(t, 1, j.count())
+	cancel()
+	<-c.done
+}
+
+// Without a least pause the task would be run in a loop.
+func TestLoopStepDownPausesAtLeastForRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newFakeStore().leader(t, Options{})
+		var runs atomic.Int32
+		goRun(t.Context(), l, "x", func(context.Context) error {
+			runs.Add(1)
+			return StepDown(errSick, 0)
+		})
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, runs.Load(), int32(61))
+		assert.Greater(t, runs.Load(), int32(25), "it tries again")
+	})
+}
+
+// panicError is an error whose methods panic when it is asked what it is.
+type panicError struct{}
+
+func (panicError) Error() string { return "odd" }
+func (panicError) As(any) bool   { panic("odd") }
+
+// An error of the user's whose methods panic is a panic of the task: its lock is given back.
+func TestLoopErrorThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newFakeStore().leader(t, Options{})
+		assert.PanicsWithValue(t, "odd", func() {
+			_ = l.Run(t.Context(), "x", func(context.Context) error { return panicError{} })
+		})
+		assert.False(t, l.IsLeading("x"))
+		ran, err := l.Try(t.Context(), "x", func(context.Context) error { return nil })
+		assert.True(t, ran)
+		assert.NoError(t, err)
 	})
 }
