@@ -15,13 +15,16 @@ import (
 const (
 	// attention is for how long Known is kept up after a call of it.
 	attention = 15 * time.Second
-	// knownNames is how many names without Terms are asked for at most: they may come from strangers.
+	// knownNames is how many names without Terms are asked for at most, beside those that this process contends for: they may
+	// come from strangers.
 	knownNames = 1000
 )
 
 var (
 	errNotAsked = errors.New("the database has not answered yet")
 	errStale    = errors.New("the database has not answered for too long")
+	errIdle     = errors.New("nobody has wanted to know for a while: the database is being asked")
+	errCrowded  = errors.New("too many names are asked for without Options.Terms")
 )
 
 // known is what Known has heard. Its goroutine asks for as long as somebody wants to know.
@@ -39,9 +42,24 @@ type known struct {
 // Known returns who leads names, or without names all names that it knows of, sorted: those that leader_terms has with
 // Options.Terms, and those that this Leader contends for. It never blocks and asks no one: the first call has the Leader ask
 // in the background, every Options.Retry, until there has been no call for 15 s or [Leader.Resign]. View.Time is when the
-// database has last answered, zero if it has not yet. If that is too long ago, View.Err says why, and nobody is Held. Without
-// Options.Terms at most 1,000 names are kept up. It may be called concurrently, and per request.
+// database has last answered, zero if it has not yet. If that is too long ago, or without Options.Terms one of names was not in
+// the question, View.Err says so, and of those nobody is Held but this process, which knows what it leads itself. Without Options.Terms
+// at most 1,000 names are kept up beside its own. It may be called concurrently, and per request.
 func (l *Leader) Known(names ...string) View {
+	v := l.knownOf(names)
+	for i, h := range v.Holders {
+		if g := l.leads(h.Name); g != nil && (!h.Held || h.Term != g.term) {
+			v.Holders[i] = Holder{
+				Name: h.Name, Held: true, Node: l.opts.Node, PID: g.worker.info.pid,
+				Current: g.term != 0, Addr: l.opts.Addr, Term: g.term, Ended: h.Ended,
+			}
+		}
+	}
+	return v
+}
+
+// knownOf is what Known knows from the database.
+func (l *Leader) knownOf(names []string) View {
 	k := &l.known
 	var own []string
 	if len(names) == 0 || l.store == nil {
@@ -51,7 +69,8 @@ func (l *Leader) Known(names ...string) View {
 	defer k.mu.Unlock()
 	k.asked = time.Now()
 	if l.store == nil { // the table has all names
-		k.wantLocked(slices.Concat(names, own))
+		k.wantLocked(own, len(k.names)+len(own))
+		k.wantLocked(names, knownNames)
 	}
 	if k.ended == nil && !k.closed && l.backend != nil {
 		ctx, stop := context.WithCancel(context.Background())
@@ -67,6 +86,7 @@ func (l *Leader) Known(names ...string) View {
 	case v.Err == nil && l.clock.read().since(k.heard) > l.opts.Lease+2*l.opts.Retry:
 		v.Err = errStale
 	}
+	sound := v.Err == nil
 	if len(names) == 0 {
 		for _, h := range k.view.Holders {
 			own = append(own, h.Name)
@@ -76,8 +96,15 @@ func (l *Leader) Known(names ...string) View {
 	}
 	for _, name := range names {
 		h := Holder{Name: name}
-		if i, found := slices.BinarySearchFunc(k.view.Holders, name, byName); found && v.Err == nil {
+		i, found := slices.BinarySearchFunc(k.view.Holders, name, byName)
+		switch _, kept := k.names[name]; {
+		case found && sound:
 			h = k.view.Holders[i]
+		case l.store != nil || v.Err != nil:
+		case kept:
+			v.Err = errNotAsked
+		default:
+			v.Err = errCrowded
 		}
 		v.Holders = append(v.Holders, h)
 	}
@@ -105,12 +132,13 @@ func (l *Leader) contended() []string {
 	return slices.Collect(maps.Keys(l.slots))
 }
 
-func (k *known) wantLocked(names []string) {
+// wantLocked has names asked for, as long as there are not more than most.
+func (k *known) wantLocked(names []string, most int) {
 	if k.names == nil {
 		k.names = make(map[string]time.Time)
 	}
 	for _, name := range names {
-		if _, ok := k.names[name]; ok || len(k.names) < knownNames {
+		if _, ok := k.names[name]; ok || len(k.names) < most {
 			k.names[name] = k.asked
 		}
 	}
@@ -127,7 +155,7 @@ func (k *known) wanted() ([]string, bool) {
 		return nil, false
 	case k.asked.Before(since):
 		k.stop()
-		k.ended, k.view.Err = nil, errStale // nobody looks whether it is still so
+		k.ended, k.view.Err = nil, errIdle // nobody looks whether it is still so
 		return nil, false
 	}
 	return slices.Sorted(maps.Keys(k.names)), true

@@ -4,6 +4,7 @@ package leader
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,7 +56,7 @@ func testLoopKnown(t *testing.T) {
 	v = b.Known("x")
 	require.Error(t, v.Err, "cut off")
 	assert.Equal(t, Holder{Name: "x"}, v.Holders[0])
-	assert.WithinDuration(t, heard, v.Time, 2*time.Second, "the age of what is known")
+	assert.WithinDuration(t, heard, v.Time, 3*time.Second, "the age of what is known")
 
 	goRun(t.Context(), b, "x", j.task)
 	ab.session().terminate()
@@ -105,17 +106,67 @@ func TestLoopKnownStops(t *testing.T) {
 	})
 }
 
-// Names may come from strangers.
+// Names may come from strangers: they hide none that this process contends for, and who asks for one too many is told so.
 func TestLoopKnownIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := newFakeStore().leader(t, Options{})
+		st := newFakeStore()
+		l, _ := st.leader(t, Options{})
+		other, _ := st.leader(t, Options{Node: "other"})
+		goRun(t.Context(), other, "x", obey)
+		time.Sleep(time.Second)
+		var strangers []string
 		for i := range 2 * knownNames {
-			l.Known(string(rune('a'+i%26)) + time.Duration(i).String())
+			strangers = append(strangers, fmt.Sprint("stranger", i))
+			l.Known(strangers[i])
 		}
+		goRun(t.Context(), l, "x", obey)
+		synctest.Wait()
+		assert.ErrorIs(t, l.Known("x").Err, errNotAsked)
+		time.Sleep(2 * time.Second)
+		v := l.Known("x")
+		require.NoError(t, v.Err)
+		assert.Equal(t, "other", v.Holders[0].Node)
+		assert.NoError(t, l.Known(strangers[0]).Err)
+		v = l.Known(strangers[len(strangers)-1], "x")
+		assert.ErrorIs(t, v.Err, errCrowded)
+		assert.True(t, v.Holders[1].Held)
 		l.known.mu.Lock()
 		defer l.known.mu.Unlock()
-		assert.Len(t, l.known.names, knownNames)
+		assert.Len(t, l.known.names, knownNames+1)
 	})
+}
+
+// What a process leads it knows by itself, before the database has been asked and when it has not been for long.
+func TestLoopKnownOfOneself(t *testing.T) {
+	for _, terms := range []bool{false, true} {
+		t.Run(fmt.Sprint("terms ", terms), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, b := newFakeStore().leader(t, Options{Node: "a", Terms: terms})
+				j := &job{}
+				goRun(t.Context(), l, "x", j.task)
+				time.Sleep(time.Second)
+				led := func() {
+					t.Helper()
+					v := l.Known("x")
+					assert.Error(t, v.Err)
+					assert.True(t, v.Holders[0].Held)
+					assert.Equal(t, terms, v.Holders[0].Current)
+					assert.Equal(t, "a", v.Holders[0].Node)
+					if terms {
+						assert.Equal(t, j.term(0), v.Holders[0].Term)
+					}
+				}
+				led()
+				time.Sleep(2 * attention)
+				assert.ErrorIs(t, l.Known().Err, errIdle, "nobody has asked, which is not the fault of the database")
+				time.Sleep(2 * attention)
+				led()
+				b.session().terminate()
+				synctest.Wait()
+				assert.False(t, l.Known("x").Holders[0].Held)
+			})
+		})
+	}
 }
 
 // One refusal of a database, as of one that is busy, is no news.

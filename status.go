@@ -122,8 +122,15 @@ func (g *grant) leads() bool { return g.ctx.Err() == nil && g.err() == nil }
 // IsLeading reports whether this process leads name now: the task runs, has not been told to stop, and both clocks agree
 // that its lock is held. It asks no one, neither blocks nor allocates, and takes no lock: a gate may call it per request.
 func (l *Leader) IsLeading(name string) bool {
-	g, ok := l.leading.Load(name)
-	return ok && g.(*grant).leads()
+	return l.leads(name) != nil
+}
+
+// leads returns the leadership of name, if this process surely has it.
+func (l *Leader) leads(name string) *grant {
+	if g, ok := l.leading.Load(name); ok && g.(*grant).leads() {
+		return g.(*grant)
+	}
+	return nil
 }
 
 // Leading returns the names that this process leads, sorted; see [Leader.IsLeading].
