@@ -5,6 +5,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -37,6 +38,14 @@ func (l *Leader) Join(ctx context.Context, name string) (work Joined, ok bool) {
 		return Joined{parent: ctx, grant: g.(*grant)}, true
 	}
 	return Joined{parent: ctx}, false
+}
+
+// String says whose leadership was joined. Without it fmt would read all fields, while they change.
+func (j *Joined) String() string {
+	if j.grant == nil {
+		return "leader.Joined"
+	}
+	return "leader.Joined(" + strconv.Quote(j.grant.name) + ")"
 }
 
 // Deadline returns that of the parent.
@@ -108,8 +117,9 @@ func (j *Joined) end() { j.cancel(j.why()) }
 // why is the cause of an end that the grant brought.
 func (j *Joined) why() error {
 	reason := j.grant.err()
-	if cause := context.Cause(j.grant.ctx); errors.Is(reason, errReturned) && !errors.Is(cause, context.Canceled) {
-		reason = cause // what the task was told to stop for
+	// What the task was told to stop for, if it was: there is none right after its return.
+	if cause := context.Cause(j.grant.ctx); errors.Is(reason, errReturned) && cause != nil && !errors.Is(cause, context.Canceled) {
+		reason = cause
 	}
 	return lost(reason)
 }

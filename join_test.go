@@ -4,6 +4,8 @@ package leader
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,5 +143,40 @@ func TestLoopJoinLetsGo(t *testing.T) {
 		end()
 		synctest.Wait()
 		assert.False(t, work.leave(), "still registered")
+	})
+}
+
+// Between the return of a task and the end of its context there is a moment in which the context has no cause.
+func TestLoopJoinRightAfterTheReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newFakeStore().leader(t, Options{})
+		goRun(t.Context(), l, "x", obey)
+		synctest.Wait()
+		work, ok := l.Join(t.Context(), "x")
+		require.True(t, ok)
+		work.grant.over.Store(&errReturned)
+		require.Error(t, work.Err())
+		assert.EqualError(t, context.Cause(&work), "leader: leadership lost: the task has returned")
+	})
+}
+
+// fmt reads all fields of what has no String method, also of contexts that stand behind another, and races with their change.
+func TestLoopJoinIsPrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newFakeStore().leader(t, Options{})
+		none, _ := l.Join(t.Context(), "x")
+		assert.Equal(t, "leader.Joined", fmt.Sprint(&none))
+		goRun(t.Context(), l, "x", obey)
+		synctest.Wait()
+		work, ok := l.Join(t.Context(), "x")
+		require.True(t, ok)
+		var asks sync.WaitGroup
+		asks.Go(func() { work.Done() })
+		assert.Equal(t, `leader.Joined("x").WithCancel`, func() string {
+			child, cancel := context.WithCancel(&work)
+			defer cancel()
+			return fmt.Sprint(child)
+		}())
+		asks.Wait()
 	})
 }

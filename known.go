@@ -3,6 +3,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -104,7 +105,7 @@ func (l *Leader) knownOf(names []string) View {
 		case kept:
 			v.Err = errNotAsked
 		default:
-			v.Err = errCrowded
+			v.Err = cmp.Or(validText("the name", name, 1024), errCrowded)
 		}
 		v.Holders = append(v.Holders, h)
 	}
@@ -138,7 +139,8 @@ func (k *known) wantLocked(names []string, most int) {
 		k.names = make(map[string]time.Time)
 	}
 	for _, name := range names {
-		if _, ok := k.names[name]; ok || len(k.names) < most {
+		// One that is no name would cost all of them their answer.
+		if _, ok := k.names[name]; ok || len(k.names) < most && validText("the name", name, 1024) == nil {
 			k.names[name] = k.asked
 		}
 	}

@@ -5,6 +5,7 @@ package leader
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,24 @@ func TestLoopKnownIsBounded(t *testing.T) {
 		l.known.mu.Lock()
 		defer l.known.mu.Unlock()
 		assert.Len(t, l.known.names, knownNames+1)
+	})
+}
+
+// What is no name, as of a stranger, costs the others nothing.
+func TestLoopKnownOfWhatIsNoName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newFakeStore()
+		l, _ := st.leader(t, Options{})
+		other, _ := st.leader(t, Options{Node: "other"})
+		goRun(t.Context(), other, "x", obey)
+		for _, bad := range []string{"", "\x00", "\xff", strings.Repeat("x", 5000)} {
+			l.Known("x", bad)
+			time.Sleep(3 * time.Second)
+			v := l.Known("x")
+			assert.NoError(t, v.Err, "%.5q", bad)
+			assert.Equal(t, "other", v.Holders[0].Node, "%.5q", bad)
+			assert.ErrorContains(t, l.Known(bad).Err, "the name", "%.5q", bad)
+		}
 	})
 }
 
