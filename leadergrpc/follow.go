@@ -24,7 +24,7 @@ type FollowOptions struct {
 	// needed; interceptors that the first connection has must be given again, but for those of the Follower.
 	DialOptions []grpc.DialOption
 	// Target returns what grpc.NewClient is to dial for an address that a server has named, or "" if it is not to be
-	// followed: whoever can write into leader_terms can name any. Default: any host:port is dialed.
+	// followed: whoever can write into leader_terms can name any. Default: any host:port is dialed, and a URL is not.
 	Target func(addr string) string
 	// MaxConns is how many connections are kept. While all are busy, further addresses are not followed. Default 4.
 	MaxConns int
@@ -34,8 +34,8 @@ type FollowOptions struct {
 // connections: use one for all clients, and Close it.
 //
 // A call is repeated only if its handler was not run: not if the leadership ended while it ran, and not if the refusal is
-// that of another server, which a handler has passed on. If the repeated call fails, too, its error is returned. What was
-// given to the call, as credentials, is also sent to the address that is followed.
+// that of another server, which a handler has passed on. If the repeated call fails, too, its error is returned; it does not
+// wait for an address where nobody listens, whatever grpc.WaitForReady says. What was given to the call, as credentials, is also sent to the address that is followed.
 type Follower struct {
 	target func(string) string
 	conns  conns
@@ -72,7 +72,7 @@ func (f *Follower) Unary() grpc.UnaryClientInterceptor {
 			return err
 		}
 		defer next.release()
-		return next.cc.Invoke(mark(ctx), method, req, reply, opts...)
+		return next.cc.Invoke(mark(ctx), method, req, reply, once(opts)...)
 	}
 }
 
@@ -108,6 +108,12 @@ func named(err error, trailer metadata.MD) string {
 		return addr
 	}
 	return ""
+}
+
+// once has a repeated call fail if nobody answers at the address that was named: to wait there, as the client may for its own
+// server, might last for ever.
+func once(opts []grpc.CallOption) []grpc.CallOption {
+	return append(slices.Clip(opts), grpc.WaitForReady(false))
 }
 
 func mark(ctx context.Context) context.Context {

@@ -25,7 +25,7 @@ func (f *Follower) Stream() grpc.StreamClientInterceptor {
 			if c == nil {
 				return nil, nil, nil
 			}
-			stream, err := c.cc.NewStream(mark(ctx), desc, method, opts...)
+			stream, err := c.cc.NewStream(mark(ctx), desc, method, once(opts)...)
 			if err != nil {
 				c.release()
 				return nil, nil, err

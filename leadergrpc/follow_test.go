@@ -5,6 +5,7 @@ package leadergrpc_test
 import (
 	"context"
 	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,4 +201,24 @@ func TestFollowerLetsGoOfAStreamThatIsLeft(t *testing.T) {
 	refusal(t, call(t, cc, "Write"))
 	cancel()
 	require.Eventually(t, func() bool { return call(t, cc, "Write") == nil }, soon, time.Millisecond)
+}
+
+// A client that waits for its own server must not wait for ever for one that a hint names.
+func TestFollowerDoesNotWaitForTheDead(t *testing.T) {
+	b, _ := pair(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	dead := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	f := newFollower(t, leadergrpc.FollowOptions{Target: func(string) string { return dead }})
+	cc := b.follow(t, f)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	err = cc.Invoke(ctx, "/test.Echo/Write", &text{}, &text{}, grpc.WaitForReady(true))
+	assert.Equal(t, codes.Unavailable, status.Code(err), err)
+	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/test.Echo/List", grpc.WaitForReady(true))
+	require.NoError(t, err)
+	require.NoError(t, stream.SendMsg(&text{}))
+	require.NoError(t, stream.CloseSend())
+	assert.Equal(t, codes.Unavailable, status.Code(stream.RecvMsg(&text{})))
 }

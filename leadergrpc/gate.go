@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/oxygenhub/leader"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -53,6 +55,12 @@ type gate struct {
 }
 
 func newGate(l *leader.Leader, name string, opts Options) *gate {
+	switch {
+	case l == nil:
+		panic("leadergrpc: the Leader of an interceptor is nil")
+	case name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		panic(fmt.Sprintf("leadergrpc: the name of an interceptor is %.50q: it must be 1 to 1,024 bytes of UTF-8 without NUL", name))
+	}
 	reads := opts.Reads
 	if reads == nil {
 		reads = func(string) bool { return false }
@@ -139,12 +147,13 @@ func lost(call context.Context, j *leader.Joined) bool {
 
 // cutShort reports whether a handler failed for no other reason than the end of its leadership j. What else a handler says is
 // its own: it may know of something that has happened.
-func cutShort(call context.Context, j *leader.Joined, err error) bool {
+func (g *gate) cutShort(call context.Context, j *leader.Joined, err error) bool {
 	if st, ok := status.FromError(err); ok {
 		return (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && lost(call, j)
 	}
-	if errors.Is(err, leader.ErrFenced) || errors.Is(err, leader.ErrLost) {
+	if fenced := (*leader.FencedError)(nil); errors.As(err, &fenced) && fenced.Name == g.name {
 		return true // the database may know before we do
 	}
-	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && lost(call, j)
+	ended := func(end error) bool { return errors.Is(err, end) }
+	return slices.ContainsFunc([]error{leader.ErrLost, leader.ErrFenced, context.Canceled, context.DeadlineExceeded}, ended) && lost(call, j)
 }

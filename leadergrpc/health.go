@@ -15,7 +15,8 @@ import (
 // HealthOptions of [Health]. The zero value is ready to use.
 type HealthOptions struct {
 	// Services says which name must be led for a service to be SERVING, by service. Default: a service for each name that
-	// Run is going on for, called like it.
+	// Run is going on for, called like it; the server remembers each of them, so name those that matter if new names keep coming.
+	// With an entry for "", that is the health of its name, and not of the process.
 	Services map[string]string
 	// Grace is for how long a process that had a session may be without one before it is not healthy: so a lost session that
 	// is opened again at once takes no process out of service. Default 5 s.
@@ -80,7 +81,9 @@ func (k *keeper) look() {
 			k.tell(service, leading)
 		}
 	}
-	k.tell("", k.healthy(s))
+	if _, own := k.services[""]; !own {
+		k.tell("", k.healthy(s))
+	}
 }
 
 // healthy reports whether the process does what it can: it has a session if it needs one.

@@ -163,3 +163,34 @@ func TestHealthOfAProcessThatIsCutOffPostgres(t *testing.T) {
 	n.becomes(t, name, notServing)
 	n.becomes(t, "", notServing)
 }
+
+// Who says what "" stands for is not contradicted.
+func TestHealthOfTheWholeServerCanBeThatOfAName(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.node(t), f.node(t)
+	services := leadergrpc.HealthOptions{Services: map[string]string{"": name}}
+	a.keepHealth(t, services)
+	b.keepHealth(t, services)
+	a.lead(t)
+	a.becomes(t, "", serving)
+	watch, err := healthpb.NewHealthClient(b.client).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	require.NoError(t, err)
+	first, err := watch.Recv()
+	require.NoError(t, err)
+	if first.GetStatus() == serving { // before Health has looked
+		first, err = watch.Recv()
+		require.NoError(t, err)
+	}
+	require.Equal(t, notServing, first.GetStatus())
+	changed := make(chan healthpb.HealthCheckResponse_ServingStatus, 1)
+	go func() { // ends with the test's context
+		if next, err := watch.Recv(); err == nil {
+			changed <- next.GetStatus()
+		}
+	}()
+	select {
+	case now := <-changed:
+		assert.Fail(t, "it flaps", "%v", now)
+	case <-time.After(1200 * time.Millisecond): // a look each second
+	}
+}

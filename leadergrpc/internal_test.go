@@ -3,10 +3,15 @@
 package leadergrpc
 
 import (
+	"context"
+	"database/sql"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/oxygenhub/leader"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -42,4 +47,31 @@ func TestHostileHints(t *testing.T) {
 		assert.Empty(t, hostPort(evil))
 	}
 	assert.Equal(t, metadata.MD{"leader-addr": {"h%C3%A9:1"}, "leader-node": {"a%25b"}, "leader-term": {"7"}}, hint{node: "a%b", addr: "hé:1", term: 7}.trailer())
+}
+
+// What a handler says of another name's leadership is not the end of its own.
+func TestCutShortIsOfTheOwnName(t *testing.T) {
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "test.db"))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, db.Close()) }()
+	l, err := leader.New(leader.SQLite(db), leader.Options{})
+	require.NoError(t, err)
+	g := newGate(l, "a", Options{})
+	ran, err := l.Try(t.Context(), "a", func(ctx context.Context) error {
+		j, ok := l.Join(t.Context(), "a")
+		require.True(t, ok)
+		assert.False(t, g.cutShort(t.Context(), &j, leader.ErrLost))
+		assert.False(t, g.cutShort(t.Context(), &j, &leader.FencedError{Name: "b"}))
+		assert.False(t, g.cutShort(t.Context(), &j, context.Canceled))
+		assert.True(t, g.cutShort(t.Context(), &j, &leader.FencedError{Name: "a"}), "the database may know before we do")
+		return nil
+	})
+	require.NoError(t, err)
+	require.True(t, ran)
+	require.NoError(t, l.Resign(t.Context()))
+	for _, name := range []string{"", "\x00", "\xff", strings.Repeat("x", 1025)} {
+		assert.Panics(t, func() { UnaryServerInterceptor(l, name, Options{}) }, "%.5q", name)
+		assert.Panics(t, func() { StreamServerInterceptor(l, name, Options{}) }, "%.5q", name)
+	}
+	assert.Panics(t, func() { UnaryServerInterceptor(nil, "a", Options{}) })
 }

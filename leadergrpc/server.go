@@ -15,6 +15,8 @@ import (
 // [leader.TermOf], [leader.Confirm] and [leader.Fence] know. If the leadership ends first, an error of the handler that says
 // no more than that its context has ended becomes a refusal, with "begun" in its details; whatever else it returns is kept,
 // also a result. It waits for the handler, as gRPC does: a handler that ignores its context ends when it likes.
+//
+// It panics if it is given what no valid program gives: no Leader, or a name that Run would not take.
 func UnaryServerInterceptor(l *leader.Leader, name string, opts Options) grpc.UnaryServerInterceptor {
 	g := newGate(l, name, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -29,7 +31,7 @@ func UnaryServerInterceptor(l *leader.Leader, name string, opts Options) grpc.Un
 			return nil, g.refuse(ctx, false)
 		}
 		resp, err := handler(&j, req) //nolint:contextcheck // j is derived from ctx
-		if err != nil && cutShort(ctx, &j, err) {
+		if err != nil && g.cutShort(ctx, &j, err) {
 			return nil, g.refuse(ctx, true)
 		}
 		return resp, err
@@ -51,6 +53,7 @@ func (g *gate) refuse(ctx context.Context, begun bool) error {
 // A blocked call of gRPC's stream can only be ended by the return of the handler. So they are made by two goroutines beside
 // the handler, which are left behind with such a call and end when gRPC ends the stream, right after the handler has
 // returned. A message of a call that has returned an error must therefore not be used again: generated code never does.
+// Put it before interceptors that wrap the stream, which must not meet such a call when they have returned.
 func StreamServerInterceptor(l *leader.Leader, name string, opts Options) grpc.StreamServerInterceptor {
 	g := newGate(l, name, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -70,7 +73,7 @@ func StreamServerInterceptor(l *leader.Leader, name string, opts Options) grpc.S
 		switch {
 		case err == nil && (!info.IsServerStream || !lost(ss.Context(), &j)):
 			return nil
-		case err == nil, errors.Is(err, s.over), cutShort(ss.Context(), &j, err):
+		case err == nil, errors.Is(err, s.over), g.cutShort(ss.Context(), &j, err):
 			return g.refuseStream(ss, true)
 		}
 		return err

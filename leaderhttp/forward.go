@@ -79,12 +79,17 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0), // what breaks off is told to the client
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) { // of who limits bodies before us
+				http.Error(w, "request body too large", http.StatusRequestEntityTooLarge)
+				return
+			}
+			now := g.hint() //nolint:contextcheck // Known asks no one
 			if sent.nothing(err) {
-				g.refuse(w, h)
+				g.refuse(w, now)
 				return
 			}
 			message := fmt.Sprintf("the leader of %q did not answer: the request may have been done or not", g.name)
-			fail(w, http.StatusBadGateway, codeUnreachable, message, h)
+			fail(w, http.StatusBadGateway, codeUnreachable, message, now)
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))

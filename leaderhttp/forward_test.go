@@ -388,6 +388,9 @@ func TestGateTellsWhatItCouldNotForward(t *testing.T) {
 			}
 			require.NoError(t, json.Unmarshal([]byte(body), &got))
 			assert.Equal(t, test.code, got.Error.Code)
+			if test.end { // nobody leads any more
+				test.addr, term = "", 0
+			}
 			assert.Equal(t, test.addr, got.Error.Addr)
 			assert.Equal(t, term, got.Error.Term)
 		})
@@ -494,4 +497,58 @@ func TestGateForwardsOverATransportThatTellsNothing(t *testing.T) {
 	resp, body := do(t, "POST", b.server.URL, "")
 	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
 	assert.Contains(t, body, "LEADER_UNREACHABLE")
+}
+
+// While a connection to the leader is tried, another one may come to lead.
+func TestGateForwardNamesNobodyWhoHasLeft(t *testing.T) {
+	for what, dial := range map[string]func(ctx context.Context, addr string) (net.Conn, error){
+		"nothing was sent": func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"no answer came": func(ctx context.Context, _ string) (net.Conn, error) {
+			near, far := net.Pipe()
+			context.AfterFunc(ctx, func() { _ = far.Close() })
+			go func() { _, _ = io.Copy(io.Discard, far) }() // ends with ctx
+			return near, nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dialing := make(chan struct{}, 1)
+			transport := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+				dialing <- struct{}{}
+				return dial(ctx, addr)
+			}}
+			defer transport.CloseIdleConnections()
+			f := newGateFleet(t)
+			a, b := f.node("a", leader.Options{}), f.node("b", leader.Options{})
+			b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward, Transport: transport, Grace: 100 * time.Millisecond})
+			stop := a.lead(t)
+			b.knows(t, "a")
+			answer := make(chan string, 1)
+			go func() {
+				_, body := do(t, "POST", b.server.URL, "")
+				answer <- body
+			}()
+			within(t, dialing)
+			stop()
+			b.knows(t, "")
+			assert.Contains(t, within(t, answer), `"leader_node":""`)
+		})
+	}
+}
+
+func TestGateForwardsNoBodyThatIsTooLarge(t *testing.T) {
+	f := newGateFleet(t)
+	a, b := f.node("a", leader.Options{}), f.node("b", leader.Options{})
+	a.gate(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, leaderhttp.GateOptions{})
+	gate := leaderhttp.Gate(b.l, gateName, say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward})
+	b.mux.HandleFunc("/limited", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
+		gate.ServeHTTP(w, r)
+	})
+	a.lead(t)
+	b.knows(t, "a")
+	resp, _ := do(t, "POST", b.server.URL+"/limited", strings.Repeat("x", 1<<20))
+	assert.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode, "it is not the leader's fault")
 }

@@ -78,7 +78,8 @@ type gate struct {
 //
 // A short answer may still be written after the end. A stream is one that was flushed, or that has more than 64 KiB: from
 // the end on its writes return an error that wraps leader.ErrLost, though what they write is still sent for
-// GateOptions.Grace; then the connection is closed, on HTTP/2 the stream is reset. Likewise a hijacked connection is
+// GateOptions.Grace; then the connection is closed, on HTTP/2 the stream is reset. A handler that has got such an error may have
+// broken off: when it returns, the gate panics with http.ErrAbortHandler, so that the client does not take its answer for whole. Likewise a hijacked connection is
 // closed after Grace, also if its handler has returned by then; Hijack fails after the end. This needs a ResponseWriter that
 // can hijack and set deadlines, or unwraps to one, as those of net/http do.
 //
@@ -141,6 +142,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer c.end(r)
 	g.next.ServeHTTP(c, &c.req)
+	if c.failed() { // what was sent is not whole, and must not look so
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // stand serves r where this process does not lead.

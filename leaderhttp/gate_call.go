@@ -30,6 +30,7 @@ type call struct {
 	size     int64      // written
 	stream   *watch     // nil: a short answer
 	hijacked bool
+	broken   bool  // the handler was told by an error that the leadership is over: it may have broken off
 	done     bool  // the handler has returned: nothing becomes a stream any more
 	over     error // the stream was cut off
 
@@ -56,6 +57,16 @@ func (c *call) end(r *http.Request) {
 	case r.MultipartForm == nil:
 		r.MultipartForm = form // the server removes its files
 	}
+}
+
+// failed reports whether the handler, which has returned, may have broken its answer off. All of it that there is has been sent.
+func (c *call) failed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken && c.over == nil && !c.hijacked {
+		_ = http.NewResponseController(c.rw).Flush()
+	}
+	return c.broken
 }
 
 // Header, WriteHeader and those that follow make call an http.ResponseWriter, and all that one of net/http is.
@@ -166,6 +177,7 @@ func (c *call) Unwrap() http.ResponseWriter { return c.rw }
 // beginLocked comes before n bytes are written.
 func (c *call) beginLocked(n int64) error {
 	if c.over != nil {
+		c.broken = true
 		return c.over
 	}
 	if c.size += n; c.size > long {
@@ -178,6 +190,7 @@ func (c *call) beginLocked(n int64) error {
 func (c *call) endLocked(err error) error {
 	if c.stream != nil {
 		if lost := leader.Confirm(&c.joined); lost != nil {
+			c.broken = true
 			return lost
 		}
 	}

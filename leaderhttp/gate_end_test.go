@@ -196,9 +196,49 @@ func TestGateSendsALastEvent(t *testing.T) {
 		resp := open(t, gateClient(t), "POST", a.server.URL, nil)
 		t.end()
 		body, err := io.ReadAll(resp.Body)
-		assert.NoError(t, err)
+		assert.Error(t, err, "it is not whole")
 		assert.Equal(t, "bye", string(body))
 	})
+}
+
+// zeros has many of them, a few at a time.
+type zeros struct{ left int }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	n := min(len(p), z.left, 32<<10)
+	if z.left -= n; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// A handler that gives up because its writes fail must not leave the client with half of an answer that looks whole.
+func TestGateBreaksOffWhatIsNotWhole(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprint("HTTP/2 ", h2), func(t *testing.T) {
+			f := newGateFleet(t)
+			a := f.node("a", leader.Options{})
+			client := gateClient(t)
+			if h2 {
+				a.server.Close()
+				a = startTLS(t, a)
+				client = a.server.Client()
+			}
+			a.lead(t)
+			copied := make(chan error, 1)
+			a.gate(func(w http.ResponseWriter, _ *http.Request) {
+				_, err := io.Copy(w, &zeros{64 << 20})
+				copied <- err
+			}, leaderhttp.GateOptions{Grace: soon})
+			resp := open(t, client, "POST", a.server.URL, nil)
+			_, err := io.ReadFull(resp.Body, make([]byte, 1<<20))
+			require.NoError(t, err)
+			f.lose()
+			_, err = io.Copy(io.Discard, resp.Body)
+			assert.ErrorIs(t, within(t, copied), leader.ErrLost)
+			assert.Error(t, err)
+		})
+	}
 }
 
 func TestGateResetsAStreamOfHTTP2(t *testing.T) {
