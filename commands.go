@@ -344,6 +344,7 @@ func (l *Leader) heardLocked(w *worker, keys []int64) {
 		s := l.keys[key]
 		if _, waits := l.contenders[s]; waits {
 			l.heard = append(l.heard, s)
+			l.known.stir()
 		}
 	}
 }

@@ -41,6 +41,7 @@ var (
 	testName = regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z][A-Za-z0-9]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz|Example)[A-Za-z0-9]*)\(`)
 	sqlBlock = regexp.MustCompile("(?ms)^```sql\n(.*?);\n```$")
+	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	keyRow   = regexp.MustCompile("(?m)^\\| `(.*)` \\| `(.*)` \\| `([0-9a-f]{16})` \\| (-?\\d+) \\| (\\d+) \\| (\\d+) \\|$")
 )
 
@@ -97,6 +98,40 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 			assert.True(t, exist[name[1]], "%s: %s", page, name[1])
 		}
 	}
+}
+
+// TestDocsSnippetsAreCode: what the pages show in Go is compiled somewhere, line by line; "..." stands for lines that a page leaves
+// out.
+func TestDocsSnippetsAreCode(t *testing.T) {
+	var code strings.Builder
+	for _, folder := range []string{".", "leaderhttp", "leadergrpc"} {
+		files, err := filepath.Glob(folder + "/*_test.go")
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			code.WriteString(flat(string(text)))
+		}
+	}
+	found := 0
+	for path, text := range docFiles(t) {
+		for _, block := range goBlock.FindAllStringSubmatch(text, -1) {
+			for _, part := range strings.Split(block[1], "\n...\n") {
+				found++
+				assert.True(t, strings.Contains(code.String(), flat(part)), "%s: is compiled nowhere:\n%s", path, part)
+			}
+		}
+	}
+	assert.Greater(t, found, 5)
+}
+
+// flat is text without indentation.
+func flat(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return "\n" + strings.Join(lines, "\n") + "\n"
 }
 
 func TestDocsKeyVectors(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 	// knownNames is how many names without Terms are asked for at most, beside those that this process contends for: they may
 	// come from strangers.
 	knownNames = 1000
+	// succession is how long after a release the successor has got its term, as a rule.
+	succession = 50 * time.Millisecond
 )
 
 var (
@@ -37,12 +39,16 @@ type known struct {
 	asked  time.Time            // the last call
 	closed bool
 	stop   context.CancelFunc
-	ended  chan struct{} // closed when the goroutine that runs ends; nil when none does
+
+	stirred   chan struct{} // buffer 1: a lock was given back
+	stirredAt time.Time     // the last question because of that; of the goroutine
+
+	ended chan struct{} // closed when the goroutine that runs ends; nil when none does
 }
 
 // Known returns who leads names, or without names all names that it knows of, sorted: those that leader_terms has with
 // Options.Terms, and those that this Leader contends for. It never blocks and asks no one: the first call has the Leader ask
-// in the background, every Options.Retry, until there has been no call for 15 s or [Leader.Resign]. View.Time is when the
+// in the background, every Options.Retry and after a release that it hears of, until there has been no call for 15 s or [Leader.Resign]. View.Time is when the
 // database has last answered, zero if it has not yet. If that is too long ago, or without Options.Terms one of names was not in
 // the question, View.Err says so, and of those nobody is Held but this process, which knows what it leads itself. Without Options.Terms
 // at most 1,000 names are kept up beside its own. It may be called concurrently, and per request.
@@ -113,8 +119,9 @@ func (l *Leader) knownOf(names []string) View {
 }
 
 // Elsewhere returns where to send a client that needs the leader of name: the other process that is known to lead it, with an
-// address that is not that of this one, and how old that knowledge is. Held is false if there is none: never is somebody named who
-// led before. It is what gates ask, and works as [Leader.Known] does.
+// address that is not that of this one, and how old that knowledge is, as a rule less than Options.Retry: for so long may somebody
+// be named who led then and has died or been followed since, though never one whose term was over by then. Held is
+// false if there is none. It is what gates ask, and works as [Leader.Known] does.
 func (l *Leader) Elsewhere(name string) (holder Holder, age time.Duration) {
 	v := l.Known(name)
 	h := v.Holders[0]
@@ -202,12 +209,36 @@ func (l *Leader) learn(ctx context.Context, ended chan struct{}) {
 			k.hear(v, sent)
 			last = v
 		}
-		pause := time.NewTimer(jitter(l.opts.Retry))
+		k.rest(ctx, l.opts.Retry)
+	}
+}
+
+// rest waits until it is time to ask again: in a Retry, or, at most once in that time, right after a lock was given back.
+func (k *known) rest(ctx context.Context, retry time.Duration) {
+	pause := time.NewTimer(jitter(retry))
+	defer pause.Stop()
+	var stirred <-chan struct{}
+	if now := time.Now(); now.Sub(k.stirredAt) >= retry {
+		stirred = k.stirred
+	}
+	select {
+	case <-pause.C:
+	case <-stirred:
+		k.stirredAt = time.Now()
+		pause.Reset(min(retry, succession))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
-			pause.Stop()
 		}
+	case <-ctx.Done():
+	}
+}
+
+// stir has the question asked soon, if somebody wants to know: a lock was given back. It never blocks.
+func (k *known) stir() {
+	select {
+	case k.stirred <- struct{}{}:
+	default:
 	}
 }
 

@@ -84,6 +84,50 @@ func TestLoopKnownIsNotStale(t *testing.T) {
 	})
 }
 
+// Who asks who leads hears of a handover at once, and not a Retry later; but not more often in a storm of them.
+func TestLoopKnownAfterARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newFakeStore()
+		const retry = 10 * time.Second
+		a, _ := st.leader(t, Options{Terms: true, Node: "a", Addr: "a:80", Retry: retry})
+		b, _ := st.leader(t, Options{Terms: true, Node: "b", Addr: "b:80", Retry: retry})
+		c, cb := st.leader(t, Options{Terms: true, Node: "c", Addr: "c:80", Retry: retry})
+		ctx, stop := context.WithCancel(t.Context())
+		j := &job{}
+		goRun(ctx, a, "x", j.task)
+		synctest.Wait()
+		for _, l := range []*Leader{b, c} {
+			goRun(t.Context(), l, "x", j.task)
+			l.Known("x")
+		}
+		time.Sleep(3 * time.Second)
+		there, _ := c.Elsewhere("x")
+		require.Equal(t, "a", there.Node)
+		stop()
+		time.Sleep(2 * succession)
+		second, standby := b, c
+		if c.IsLeading("x") {
+			second, standby = c, b
+		}
+		require.True(t, second.IsLeading("x"))
+		there, _ = standby.Elsewhere("x")
+		assert.Equal(t, second.opts.Node, there.Node)
+
+		asked := cb.count(kindHolders)
+		for range 100 {
+			st.set(func() {
+				for _, s := range st.sessions {
+					s.news = append(s.news, Key("test", "x"))
+					s.changeLocked()
+				}
+			})
+			c.Known("x")
+			time.Sleep(succession)
+		}
+		assert.LessOrEqual(t, cb.count(kindHolders)-asked, 2, "in half a Retry")
+	})
+}
+
 func TestLoopKnownStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, b := newFakeStore().leader(t, Options{})

@@ -64,6 +64,7 @@ func New(backend Backend, opts Options) (*Leader, error) {
 		opts:    opts,
 		clock:   &clock{epoch: time.Now()},
 		wake:    make(chan struct{}, 1),
+		known:   known{stirred: make(chan struct{}, 1)},
 	}
 	if opts.Terms {
 		l.store = backend.terms(opts, l.clock)

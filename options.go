@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -48,7 +50,8 @@ type Options struct {
 	// Default: the schema that has the name of the namespace; if there is none, nothing is led, and Status and the log say
 	// so. Needs Terms.
 	Schema string
-	// Addr is where others reach this process, for [Holder]. At most 1,024 bytes. Needs Terms.
+	// Addr is where others reach this process, for [Holder]: host:port or a URL for the gates, which must not be an address to
+	// listen on, as ":8080". At most 1,024 bytes. Needs Terms.
 	Addr string
 	// TakeoverDelay is how long a task waits, counted from when its lock was got, if nobody has said that the last term
 	// ended ([EndDied]): the old task may still be stopping. With Lease + the time that takes, a task never overlaps one in a partition or a
@@ -127,10 +130,27 @@ func (o Options) validTerms() error {
 			return fmt.Errorf("leader: %s needs Options.Terms", field.name)
 		}
 	}
+	if nowhere(o.Addr) {
+		return fmt.Errorf("leader: Options.Addr is %q: it is where others reach this process, so it must name a host: not an address to listen on", o.Addr)
+	}
 	if o.TakeoverDelay > 0 && !o.Terms {
 		return errors.New("leader: Options.TakeoverDelay needs Options.Terms: without them it is not known how the last leadership ended")
 	}
 	return nil
+}
+
+// nowhere reports whether addr, a host:port or a URL, names no host, as ":8080" and "0.0.0.0:8080". What is neither is the
+// user's own matter.
+func nowhere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if u, bad := url.Parse(addr); bad == nil && u.Host != "" {
+		host, err = u.Hostname(), nil
+	}
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
 }
 
 // validText checks a text that goes to the database.

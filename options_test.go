@@ -70,6 +70,21 @@ func TestNewValidates(t *testing.T) {
 	}
 }
 
+// An address to listen on is none that others can reach: gates would send clients nowhere.
+func TestNewRefusesAnAddressOfNowhere(t *testing.T) {
+	for addr, fine := range map[string]bool{
+		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "http://:8080": false, "http://0.0.0.0:8080/app": false, "https://[::]": false,
+		"10.0.0.1:8080": true, "a:8080": true, "http://a": true, "https://a.example:8080/app": true, "pod-7": true, "unix:///run/a": true,
+	} {
+		_, err := New(&fakeBackend{}, Options{Terms: true, Addr: addr})
+		if fine {
+			assert.NoError(t, err, addr)
+		} else {
+			assert.ErrorContains(t, err, "Options.Addr", addr)
+		}
+	}
+}
+
 func TestNewChecksTheBackend(t *testing.T) {
 	_, err := New(nil, Options{})
 	require.EqualError(t, err, "leader: the backend is nil")

@@ -22,7 +22,7 @@
 //
 //	{"error":{"code":"NOT_LEADER","message":"this process does not lead \"orders\"","leader_node":"b","leader_addr":"10.0.0.2:8080","term":1764701000123,"age_ms":80}}
 //
-// The fields about the leader are empty if nobody is known to lead. age_ms is how old that knowledge is.
+// The fields about the leader are empty if nobody is known to lead. age_ms is how old that knowledge is, and null then.
 //
 // # What is guaranteed
 //

@@ -56,7 +56,7 @@ func ExampleGate() {
 	}
 	// Output:
 	// 200 the orders
-	// 503 {"error":{"code":"NOT_LEADER","message":"this process does not lead \"orders\"","leader_node":"","leader_addr":"","term":0,"age_ms":0}}
+	// 503 {"error":{"code":"NOT_LEADER","message":"this process does not lead \"orders\"","leader_node":"","leader_addr":"","term":0,"age_ms":null}}
 	// 200 ordered, as a leader: true
 }
 

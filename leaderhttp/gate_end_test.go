@@ -431,7 +431,24 @@ func TestGateForgetsAStreamThatHasEnded(t *testing.T) {
 
 func TestGatePostgresEndsRequests(t *testing.T) {
 	url := pgtest.URL(t)
-	a := startGateNode(t, leader.Postgres(url), "a", leader.Options{})
+	proxy := healthProxy(t, url)
+	for what, end := range map[string]func(t *testing.T, pid uint32){
+		"terminated": func(t *testing.T, pid uint32) {
+			_, err := pgtest.Connect(t, url).Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
+			require.NoError(t, err)
+		},
+		"black hole": func(*testing.T, uint32) { proxy.Swallow(true, true) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			opts := leader.Options{Namespace: "public", Lease: 600 * time.Millisecond, SessionTimeout: 2 * time.Second}
+			testGateEndsRequests(t, startGateNode(t, leader.Postgres(proxy.URL(url)), "a", opts), end)
+			proxy.Heal()
+		})
+	}
+}
+
+func testGateEndsRequests(t *testing.T, a *gateNode, end func(t *testing.T, pid uint32)) {
+	t.Helper()
 	a.lead(t)
 	release, told := make(chan struct{}), make(chan error, 1)
 	defer close(release)
@@ -442,10 +459,11 @@ func TestGatePostgresEndsRequests(t *testing.T) {
 		<-release
 	}, leaderhttp.GateOptions{Grace: 100 * time.Millisecond})
 	resp := open(t, gateClient(t), "POST", a.server.URL, nil)
-	_, err := pgtest.Connect(t, url).Exec(t.Context(), "SELECT pg_terminate_backend($1)", a.l.Status().SessionPID)
-	require.NoError(t, err)
+	end(t, a.l.Status().SessionPID)
 	assert.ErrorIs(t, within(t, told), leader.ErrLost)
-	_, err = io.Copy(io.Discard, resp.Body)
+	refused, body := do(t, "POST", a.server.URL, "")
+	assert.Equal(t, http.StatusServiceUnavailable, refused.StatusCode, body)
+	_, err := io.Copy(io.Discard, resp.Body)
 	assert.True(t, errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
 }
 

@@ -87,10 +87,14 @@ func fail(w http.ResponseWriter, status int, code, message string, h hint) {
 		Node    string      `json:"leader_node"`
 		Addr    string      `json:"leader_addr"`
 		Term    leader.Term `json:"term"`
-		Age     int64       `json:"age_ms"`
+		Age     *int64      `json:"age_ms"` // null: nobody is known to lead
+	}
+	var age *int64
+	if h.node != "" || h.addr != "" {
+		age = millis(h.age)
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]text{"error": {code, message, h.node, h.addr, h.term, h.age.Milliseconds()}})
+	_ = json.NewEncoder(w).Encode(map[string]text{"error": {code, message, h.node, h.addr, h.term, age}})
 }

@@ -198,7 +198,7 @@ func TestGateNamesNobodyWhoDoesNotLead(t *testing.T) {
 				assert.NotContains(t, resp.Header, leaderhttp.HeaderLeader)
 				assert.Equal(t, "1", resp.Header.Get("Retry-After"))
 				assert.JSONEq(t, `{"error":{"code":"NOT_LEADER","message":"this process does not lead \"orders\"",`+
-					`"leader_node":"","leader_addr":"","term":0,"age_ms":0}}`, body)
+					`"leader_node":"","leader_addr":"","term":0,"age_ms":null}}`, body)
 			}
 		})
 	}

@@ -223,7 +223,7 @@ func (h *health) leads(t leader.TaskStatus) bool {
 
 // known adds who leads elsewhere. While a takeover or a release goes on, it is who has the lock, without address and term.
 func (p *probe) known(v leader.View) {
-	if !v.Time.IsZero() {
+	if !v.Time.IsZero() { // also of who nobody knows any more: since when
 		p.AgeMS = millis(time.Since(v.Time))
 	}
 	if v.Err != nil || len(v.Holders) != 1 || !v.Holders[0].Held {
