@@ -116,7 +116,7 @@ func TestDocsSnippetsAreCode(t *testing.T) {
 	found := 0
 	for path, text := range docFiles(t) {
 		for _, block := range goBlock.FindAllStringSubmatch(text, -1) {
-			for _, part := range strings.Split(block[1], "\n...\n") {
+			for part := range strings.SplitSeq(block[1], "\n...\n") {
 				found++
 				assert.True(t, strings.Contains(code.String(), flat(part)), "%s: is compiled nowhere:\n%s", path, part)
 			}

@@ -74,16 +74,7 @@ func (l *Leader) knownOf(names []string) View {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asked = time.Now()
-	if l.store == nil { // the table has all names
-		k.wantLocked(own, len(k.names)+len(own))
-		k.wantLocked(names, knownNames)
-	}
-	if k.ended == nil && !k.closed && l.backend != nil {
-		ctx, stop := context.WithCancel(context.Background())
-		k.stop, k.ended = stop, make(chan struct{})
-		go l.learn(ctx, k.ended) // ends when nobody asks, and by Resign, which waits for it
-	}
+	l.attendLocked(names, own)
 	v := View{Time: k.view.Time, Err: k.view.Err}
 	switch {
 	case k.closed:
@@ -118,6 +109,21 @@ func (l *Leader) knownOf(names []string) View {
 	return v
 }
 
+// attendLocked has names and own asked for from now on.
+func (l *Leader) attendLocked(names, own []string) {
+	k := &l.known
+	k.asked = time.Now()
+	if l.store == nil { // the table has all names
+		k.wantLocked(own, len(k.names)+len(own))
+		k.wantLocked(names, knownNames)
+	}
+	if k.ended == nil && !k.closed && l.backend != nil {
+		ctx, stop := context.WithCancel(context.Background())
+		k.stop, k.ended = stop, make(chan struct{})
+		go l.learn(ctx, k.ended) // ends when nobody asks, and by Resign, which waits for it
+	}
+}
+
 // Elsewhere returns where to send a client that needs the leader of name: the other process that is known to lead it, with an
 // address that is not that of this one, and how old that knowledge is, as a rule less than Options.Retry: for so long may somebody
 // be named who led then and has died or been followed since, though never one whose term was over by then. Held is
@@ -125,7 +131,8 @@ func (l *Leader) knownOf(names []string) View {
 func (l *Leader) Elsewhere(name string) (holder Holder, age time.Duration) {
 	v := l.Known(name)
 	h := v.Holders[0]
-	if !h.Held || !h.Current || h.Addr == "" || h.Addr == l.opts.Addr || h.Node == l.opts.Node {
+	long := len(h.Addr) > maxAddr || len(h.Node) > maxNode // whoever can write to the table chooses them: they go into headers
+	if !h.Held || !h.Current || h.Addr == "" || h.Addr == l.opts.Addr || h.Node == l.opts.Node || long {
 		return Holder{Name: name}, 0
 	}
 	return h, max(0, time.Since(v.Time))

@@ -46,6 +46,21 @@ func testLoopKnown(t *testing.T) {
 	mine, _ := b.Elsewhere("x")
 	assert.Equal(t, Holder{Name: "x"}, mine)
 	b.opts.Addr = "b:80"
+	st.set(func() {
+		for key, row := range st.terms {
+			row.addr = strings.Repeat("a", maxAddr) + ":80"
+			st.terms[key] = row
+		}
+	})
+	time.Sleep(2 * time.Second)
+	long, _ := b.Elsewhere("x")
+	assert.Equal(t, Holder{Name: "x"}, long, "no Leader has written that")
+	st.set(func() {
+		for key, row := range st.terms {
+			row.addr = "a:80"
+			st.terms[key] = row
+		}
+	})
 	all := b.Known().Holders
 	require.Len(t, all, 1)
 	assert.Equal(t, "x", all[0].Name)

@@ -61,6 +61,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// What Options.Node and Options.Addr have at most, in bytes.
+const (
+	maxNode = 512
+	maxAddr = 1024
+)
+
 // withDefaults fills in what is not set and validates the rest.
 func (o Options) withDefaults(backend Backend) (Options, error) {
 	o.Retry = cmp.Or(o.Retry, backend.retry())
@@ -90,7 +96,7 @@ func (o Options) withDefaults(backend Backend) (Options, error) {
 	if o.Lease >= o.SessionTimeout {
 		return o, fmt.Errorf("leader: Options.Lease (%v) must be less than Options.SessionTimeout (%v)", o.Lease, o.SessionTimeout)
 	}
-	if err := validText("Options.Node", o.Node, 512); err != nil && o.Node != "" {
+	if err := validText("Options.Node", o.Node, maxNode); err != nil && o.Node != "" {
 		return o, err
 	}
 	if err := validText("Options.Namespace", o.Namespace, 1024); err != nil && o.Namespace != "" {
@@ -119,7 +125,7 @@ func (o Options) validTerms() error {
 	for _, field := range []struct {
 		name, value string
 		most        int
-	}{{"Options.Schema", o.Schema, 63}, {"Options.Addr", o.Addr, 1024}} {
+	}{{"Options.Schema", o.Schema, 63}, {"Options.Addr", o.Addr, maxAddr}} {
 		if field.value == "" {
 			continue
 		}

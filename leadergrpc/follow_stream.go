@@ -16,7 +16,7 @@ import (
 func (f *Follower) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		first, err := open(ctx, desc, cc, method, opts...)
-		if err != nil || desc.ClientStreams || followed(ctx) {
+		if err != nil || desc.ClientStreams || !desc.ServerStreams || followed(ctx) {
 			return first, err
 		}
 		s := &followStream{current: first}

@@ -222,3 +222,14 @@ func TestFollowerDoesNotWaitForTheDead(t *testing.T) {
 	require.NoError(t, stream.CloseSend())
 	assert.Equal(t, codes.Unavailable, status.Code(stream.RecvMsg(&text{})))
 }
+
+// What is no stream of the server is not followed, also if it is made like one, as by a proxy for any method.
+func TestFollowerLeavesAUnaryCallMadeAsAStream(t *testing.T) {
+	b, a := pair(t)
+	stream, err := b.follow(t, newFollower(t, leadergrpc.FollowOptions{})).NewStream(t.Context(), &grpc.StreamDesc{}, "/test.Echo/Write")
+	require.NoError(t, err)
+	require.NoError(t, stream.SendMsg(&text{}))
+	require.NoError(t, stream.CloseSend())
+	assert.Equal(t, a.addr, refusal(t, stream.RecvMsg(&text{}))["leader_addr"])
+	assert.Zero(t, a.echo.calls.Load())
+}

@@ -137,12 +137,14 @@ func (g *gate) refusal(h hint, begun bool) error {
 // clean makes s fit for protobuf, which has no text that is not UTF-8.
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// lost reports whether the leadership that j joined is over. A call that has ended by itself was not lost.
+// lost reports whether the leadership that j joined is over. A call that has ended by itself was not lost, nor one that ended with
+// another leadership, whose gate is around this one.
 func lost(call context.Context, j *leader.Joined) bool {
 	if j.Err() == nil {
 		return false
 	}
-	return call.Err() == nil || errors.Is(context.Cause(j), leader.ErrLost) //nolint:contextcheck // j is derived from call
+	own := errors.Is(context.Cause(j), leader.ErrLost) && !errors.Is(context.Cause(call), leader.ErrLost) //nolint:contextcheck // j is derived from call
+	return call.Err() == nil || own
 }
 
 // cutShort reports whether a handler failed for no other reason than the end of its leadership j. What else a handler says is

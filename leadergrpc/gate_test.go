@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/leadergrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -253,4 +254,64 @@ func TestResultOfACallThatWasDoneIsKept(t *testing.T) {
 	<-entered
 	stop()
 	require.NoError(t, <-ended)
+}
+
+// Of two gates, one around the other, the one whose leadership is over says so.
+func TestNestedGatesNameTheOneThatIsOver(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		n := newFleet(t).node(t)
+		stop := n.lead(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = n.l.Run(ctx, "inner", func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		require.Eventually(t, func() bool { return n.l.IsLeading("inner") }, soon, time.Millisecond)
+		outer, inner := leadergrpc.UnaryServerInterceptor(n.l, name, leadergrpc.Options{}), leadergrpc.UnaryServerInterceptor(n.l, "inner", leadergrpc.Options{})
+		entered := make(chan struct{})
+		n.echo.unary = func(ctx context.Context, in *text) (*text, error) {
+			info := &grpc.UnaryServerInfo{FullMethod: "/test.Echo/Write"}
+			_, err := outer(ctx, in, info, func(ctx context.Context, in any) (any, error) {
+				return inner(ctx, in, info, func(ctx context.Context, _ any) (any, error) {
+					close(entered)
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+			})
+			return in, err
+		}
+		outerStream, innerStream := leadergrpc.StreamServerInterceptor(n.l, name, leadergrpc.Options{}), leadergrpc.StreamServerInterceptor(n.l, "inner", leadergrpc.Options{})
+		n.echo.stream = func(ss grpc.ServerStream) error {
+			info := &grpc.StreamServerInfo{FullMethod: "/test.Echo/Chat", IsServerStream: true, IsClientStream: true}
+			return outerStream(nil, ss, info, func(srv any, ss grpc.ServerStream) error {
+				return innerStream(srv, ss, info, func(_ any, ss grpc.ServerStream) error {
+					close(entered)
+					var err error
+					for err == nil {
+						err = ss.RecvMsg(new(text))
+					}
+					return err
+				})
+			})
+		}
+		failed := make(chan error, 1)
+		go func() {
+			if stream {
+				_, err := answer(t, n.client, "Chat")
+				failed <- err
+				return
+			}
+			failed <- call(t, n.client, "Write")
+		}()
+		<-entered
+		stop()
+		assert.Equal(t, name, refusal(t, <-failed)["name"])
+		assert.True(t, n.l.IsLeading("inner"))
+		cancel()
+		<-ended
+	}
 }

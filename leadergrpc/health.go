@@ -28,7 +28,7 @@ type HealthOptions struct {
 // healthy, as a standby is: while it has a session, or wants none. Give clients that must reach the leader a service of a
 // name, and the probes of an orchestrator "": a standby that is never ready blocks a rolling update.
 func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts HealthOptions) error {
-	k := &keeper{l: l, server: server, services: opts.Services, grace: cmp.Or(opts.Grace, 5*time.Second), told: make(map[string]bool)}
+	k := &keeper{l: l, server: server, services: opts.Services, grace: cmp.Or(opts.Grace, 5*time.Second), told: make(map[string]struct{})}
 	defer k.tellNone()
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,13 +50,13 @@ func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts H
 	}
 }
 
-// keeper tells a health server what it does not know yet.
+// keeper tells a health server how the process is.
 type keeper struct {
 	l        *leader.Leader
 	server   *health.Server
 	services map[string]string
 	grace    time.Duration
-	told     map[string]bool
+	told     map[string]struct{}
 }
 
 // look looks at all there is, whatever the event was: so it does not matter how many were missed. Status waits for the
@@ -97,11 +97,10 @@ func (k *keeper) healthy(s leader.Status) bool {
 	return s.Place != "" && time.Since(s.Since) < k.grace // it had one
 }
 
+// tell says it also if it has been said: somebody else may have said otherwise, as health.Server.Resume does of all services. The
+// server tells its watchers of changes only.
 func (k *keeper) tell(service string, serving bool) {
-	if told, ok := k.told[service]; ok && told == serving {
-		return
-	}
-	k.told[service] = serving
+	k.told[service] = struct{}{}
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
 		status = healthpb.HealthCheckResponse_SERVING

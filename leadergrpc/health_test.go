@@ -194,3 +194,13 @@ func TestHealthOfTheWholeServerCanBeThatOfAName(t *testing.T) {
 	case <-time.After(1200 * time.Millisecond): // a look each second
 	}
 }
+
+// Shutdown and Resume of the server say SERVING of all services, whoever leads.
+func TestHealthIsInStepAfterAResume(t *testing.T) {
+	n := newFleet(t).node(t)
+	n.keepHealth(t, leadergrpc.HealthOptions{Services: map[string]string{"test.Echo": name}})
+	n.becomes(t, "test.Echo", notServing)
+	n.health.Shutdown()
+	n.health.Resume()
+	n.becomes(t, "test.Echo", notServing)
+}

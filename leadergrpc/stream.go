@@ -133,6 +133,7 @@ func (c *caller) run() {
 		case m := <-c.in:
 			select {
 			case <-c.returned: // nothing is begun on a stream whose handler has returned
+				c.out <- result{err: errHandlerReturned}
 				return
 			default:
 			}

@@ -78,12 +78,12 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 		Transport:     g.transport,
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0), // what breaks off is told to the client
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { //nolint:contextcheck // Known asks no one
 			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) { // of who limits bodies before us
 				http.Error(w, "request body too large", http.StatusRequestEntityTooLarge)
 				return
 			}
-			now := g.hint() //nolint:contextcheck // Known asks no one
+			now := g.hint()
 			if sent.nothing(err) {
 				g.refuse(w, now)
 				return

@@ -434,6 +434,7 @@ func TestGatePostgresEndsRequests(t *testing.T) {
 	proxy := healthProxy(t, url)
 	for what, end := range map[string]func(t *testing.T, pid uint32){
 		"terminated": func(t *testing.T, pid uint32) {
+			t.Helper()
 			_, err := pgtest.Connect(t, url).Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
 			require.NoError(t, err)
 		},
