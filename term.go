@@ -123,6 +123,8 @@ func fenced(ctx context.Context) (*grant, error) {
 	switch {
 	case g == nil:
 		return nil, errOutside
+	case ofDriver(g.leader.backend):
+		return nil, fmt.Errorf("leader: fence %q: %w", g.name, errDriverFence)
 	case g.term == 0:
 		return nil, fmt.Errorf("leader: fence %q: %w", g.name, errNoTerms)
 	}
