@@ -72,9 +72,9 @@ func (b *driverBackend) open(ctx context.Context, opts Options, clock *clock) (s
 		s.close()
 		return nil, errors.New("the driver has no default namespace")
 	}
-	unwatch := context.AfterFunc(ctx, s.kill) //nolint:contextcheck // it only ends what waits
+	unwatch := context.AfterFunc(ctx, s.kill)
 	proved := clock.read()
-	_, err = s.prove() //nolint:contextcheck // killed when ctx ends
+	_, err = s.prove()
 	if !unwatch() && err == nil {
 		err = ctx.Err()
 	}
