@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: MIT
+
+package leadertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/oxygenhub/leader/driver"
+)
+
+// recorder is a test that may fail without failing the one that runs it.
+type recorder struct {
+	testing.TB
+
+	mu       sync.Mutex
+	failures []string
+	skipped  bool
+	cleanups []func()
+}
+
+func (r *recorder) Helper()          {}
+func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Sprint(args...))
+}
+func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+func (r *recorder) Fatal(args ...any) {
+	r.Error(args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Skip(...any) {
+	r.skipped = true
+	runtime.Goexit()
+}
+
+// record runs one test of the suite on d, and returns its failures.
+func record(t *testing.T, name string, d driver.Driver) []string {
+	t.Helper()
+	i := slices.IndexFunc(driverTests, func(test struct {
+		name string
+		run  func(p *place)
+	},
+	) bool {
+		return test.name == name
+	})
+	require.GreaterOrEqual(t, i, 0)
+	r := &recorder{TB: t}
+	c := storeControls()
+	c.SessionTimeout, c.Slack = 300*time.Millisecond, 300*time.Millisecond
+	p := newPlace(r, d, c)
+	p.soon = time.Second
+	done := make(chan struct{})
+	go func() { // the end of the test
+		defer close(done)
+		driverTests[i].run(p)
+	}()
+	<-done
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+	assert.False(t, r.skipped)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failures
+}
+
+// wrapped breaks a session: what is not set works.
+type wrapped struct {
+	driver.Session
+
+	info    func(driver.Info) driver.Info
+	try     func(keys []int64) ([]int64, error)
+	unlock  func(keys []int64) ([]int64, error)
+	tell    func(keys []int64) error
+	prove   func() ([]int64, error)
+	holders func(keys []int64) (map[int64]driver.Holder, error)
+	wait    func(ctx context.Context) ([]int64, error)
+	end     func()
+	kill    func()
+	failure func(error) error
+}
+
+func sessionOf(s driver.Session) *Session {
+	if w, ok := s.(*wrapped); ok {
+		return sessionOf(w.Session)
+	}
+	return s.(client).Session
+}
+
+func (w *wrapped) fail(err error) error {
+	if err != nil && w.failure != nil {
+		return w.failure(err)
+	}
+	return err
+}
+
+func (w *wrapped) Info() driver.Info {
+	if w.info != nil {
+		return w.info(w.Session.Info())
+	}
+	return w.Session.Info()
+}
+
+func (w *wrapped) Try(keys []int64) ([]int64, error) {
+	call := w.Session.Try
+	if w.try != nil {
+		call = w.try
+	}
+	held, err := call(keys)
+	return held, w.fail(err)
+}
+
+func (w *wrapped) Unlock(keys []int64) ([]int64, error) {
+	call := w.Session.Unlock
+	if w.unlock != nil {
+		call = w.unlock
+	}
+	missing, err := call(keys)
+	return missing, w.fail(err)
+}
+
+func (w *wrapped) Tell(keys []int64) error {
+	call := w.Session.Tell
+	if w.tell != nil {
+		call = w.tell
+	}
+	return w.fail(call(keys))
+}
+
+func (w *wrapped) Prove() ([]int64, error) {
+	call := w.Session.Prove
+	if w.prove != nil {
+		call = w.prove
+	}
+	lost, err := call()
+	return lost, w.fail(err)
+}
+
+func (w *wrapped) Holders(keys []int64) (map[int64]driver.Holder, error) {
+	call := w.Session.Holders
+	if w.holders != nil {
+		call = w.holders
+	}
+	found, err := call(keys)
+	return found, w.fail(err)
+}
+
+func (w *wrapped) Wait(ctx context.Context) ([]int64, error) {
+	call := w.Session.Wait
+	if w.wait != nil {
+		call = w.wait
+	}
+	keys, err := call(ctx)
+	return keys, w.fail(err)
+}
+
+func (w *wrapped) Close() {
+	if w.end != nil {
+		w.end()
+		return
+	}
+	w.Session.Close()
+}
+
+func (w *wrapped) Kill() {
+	if w.kill != nil {
+		w.kill()
+		return
+	}
+	w.Session.Kill()
+}
+
+// brokenDriver breaks a driver and the sessions that it opens.
+type brokenDriver struct {
+	storeDriver
+
+	open  func(ctx context.Context, config driver.Config) (driver.Session, error)
+	spoil func(s driver.Session, w *wrapped)
+	read  func(namespace string, keys []int64) (string, []int64)
+	swap  func(ctx context.Context, key, last int64, next driver.Term) (bool, error)
+}
+
+func (d *brokenDriver) Open(ctx context.Context, config driver.Config) (driver.Session, error) {
+	open := d.storeDriver.Open
+	if d.open != nil {
+		open = d.open
+	}
+	s, err := open(ctx, config)
+	if err != nil || d.spoil == nil {
+		return s, err
+	}
+	w := &wrapped{Session: s}
+	d.spoil(s, w)
+	return w, nil
+}
+
+func (d *brokenDriver) ReadTerms(ctx context.Context, namespace string, keys []int64) (map[int64]driver.Term, error) {
+	if d.read != nil {
+		namespace, keys = d.read(namespace, keys)
+	}
+	return d.storeDriver.ReadTerms(ctx, namespace, keys)
+}
+
+func (d *brokenDriver) SwapTerm(ctx context.Context, key, last int64, next driver.Term) (bool, error) {
+	if d.swap != nil {
+		return d.swap(ctx, key, last, next)
+	}
+	return d.storeDriver.SwapTerm(ctx, key, last, next)
+}
+
+// racy asks who has a lock, and then takes it.
+type racy struct {
+	mu   sync.Mutex
+	held map[int64]*wrapped
+}
+
+func (r *racy) spoil(_ driver.Session, w *wrapped) {
+	w.try = func(keys []int64) (held []int64, err error) {
+		for _, key := range keys {
+			r.mu.Lock()
+			free := r.held[key] == nil
+			r.mu.Unlock()
+			runtime.Gosched()
+			if free {
+				r.mu.Lock()
+				r.held[key] = w
+				r.mu.Unlock()
+				held = append(held, key)
+			}
+		}
+		return held, nil
+	}
+	w.unlock = func(keys []int64) ([]int64, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, key := range keys {
+			delete(r.held, key)
+		}
+		return nil, nil
+	}
+}
+
+// low cuts keys off, as a place does that has fewer bits.
+func low(keys []int64) []int64 {
+	cut := make([]int64, len(keys))
+	for i, key := range keys {
+		cut[i] = int64(int32(key))
+	}
+	return cut
+}
+
+// brokenDrivers has a driver that breaks a promise for each test of the suite, and often several.
+var brokenDrivers = []struct {
+	test, what string
+	broken     func(d *brokenDriver)
+}{
+	{"Info", "no namespace", spoiled(func(_ driver.Session, w *wrapped) {
+		w.info = func(i driver.Info) driver.Info { i.Namespace = ""; return i }
+	})},
+	{"OpenHeedsContext", "the context is ignored", func(d *brokenDriver) {
+		d.open = func(ctx context.Context, config driver.Config) (driver.Session, error) {
+			return d.storeDriver.Open(context.WithoutCancel(ctx), config)
+		}
+	}},
+	{"Exclude", "all get all", spoiled(func(_ driver.Session, w *wrapped) {
+		w.try = func(keys []int64) ([]int64, error) { return keys, nil }
+	})},
+	{"Exclude", "a lock that is taken is waited for", spoiled(func(s driver.Session, w *wrapped) {
+		w.try = func(keys []int64) ([]int64, error) {
+			held, err := s.Try(keys)
+			if len(held) < len(keys) {
+				time.Sleep(1100 * time.Millisecond)
+			}
+			return held, err
+		}
+	})},
+	{"EachKeyAlone", "all or nothing", spoiled(func(s driver.Session, w *wrapped) {
+		w.try = func(keys []int64) ([]int64, error) {
+			held, err := s.Try(keys)
+			if len(held) < len(keys) {
+				_, _ = s.Unlock(held)
+				return nil, err
+			}
+			return held, err
+		}
+	})},
+	{"NoStacking", "a proof takes the locks once more", spoiled(func(s driver.Session, w *wrapped) {
+		proofs := 0
+		w.prove = func() ([]int64, error) { proofs++; return s.Prove() }
+		w.unlock = func(keys []int64) ([]int64, error) {
+			if proofs--; proofs >= 0 {
+				return nil, nil
+			}
+			proofs = 0
+			return s.Unlock(keys)
+		}
+	})},
+	{"Unlock", "nothing is missed", spoiled(func(s driver.Session, w *wrapped) {
+		w.unlock = func(keys []int64) ([]int64, error) { _, err := s.Unlock(keys); return nil, err }
+	})},
+	{"AnyKey", "32 bits", spoiled(func(s driver.Session, w *wrapped) {
+		w.try = func(keys []int64) (held []int64, err error) {
+			got, err := s.Try(low(keys))
+			for _, key := range keys {
+				if slices.Contains(got, int64(int32(key))) {
+					held = append(held, key)
+				}
+			}
+			return held, err
+		}
+		w.unlock = func(keys []int64) ([]int64, error) { return s.Unlock(low(keys)) }
+	})},
+	{"ManyKeys", "1,000 at most", spoiled(func(s driver.Session, w *wrapped) {
+		w.try = func(keys []int64) ([]int64, error) { return s.Try(keys[:min(len(keys), 1000)]) }
+	})},
+	{"Race", "look, then take", func(d *brokenDriver) { d.spoil = (&racy{held: make(map[int64]*wrapped)}).spoil }},
+	{"ProveAlive", "held locks are called lost", spoiled(func(s driver.Session, w *wrapped) {
+		w.prove = func() ([]int64, error) { return sessionOf(s).Keys(), nil }
+	})},
+	{"ProveFindsLoss", "losses are not seen", spoiled(func(s driver.Session, w *wrapped) {
+		w.prove = func() ([]int64, error) { _, err := s.Prove(); return nil, err }
+	})},
+	{"Holders", "only its own", spoiled(func(s driver.Session, w *wrapped) {
+		w.holders = func(keys []int64) (map[int64]driver.Holder, error) {
+			found, err := s.Holders(keys)
+			for key, h := range found {
+				if h.Node != sessionOf(s).Node() {
+					delete(found, key)
+				}
+			}
+			return found, err
+		}
+	})},
+	{"Tell", "nobody hears", spoiled(func(_ driver.Session, w *wrapped) {
+		w.tell = func([]int64) error { return nil }
+	})},
+	{"Tell", "the teller hears itself", spoiled(func(s driver.Session, w *wrapped) {
+		w.tell = func(keys []int64) error {
+			sessionOf(s).set(func() { sessionOf(s).news = keys })
+			return s.Tell(keys)
+		}
+	})},
+	{"WaitInterrupted", "what was told before is forgotten", spoiled(func(s driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) {
+			sessionOf(s).set(func() { sessionOf(s).news = nil })
+			return s.Wait(ctx)
+		}
+	})},
+	{"WaitInterrupted", "an end of the context is an error", spoiled(func(s driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) {
+			keys, err := s.Wait(ctx)
+			return keys, errors.Join(err, ctx.Err())
+		}
+	})},
+	{"CloseFrees", "Close leaves the locks", spoiled(func(_ driver.Session, w *wrapped) {
+		w.end = func() {}
+	})},
+	{"KillFrees", "Kill leaves the locks", spoiled(func(_ driver.Session, w *wrapped) {
+		w.kill = func() {}
+	})},
+	{"KillFrees", "the session speaks after Kill", spoiled(func(s driver.Session, w *wrapped) {
+		w.failure = func(error) error { return nil }
+		w.kill = s.Kill
+	})},
+	{"KillEndsWait", "Wait knows its context alone", spoiled(func(_ driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) { <-ctx.Done(); return nil, nil }
+	})},
+	{"KillEndsRequest", "a request in a black hole is waited for", spoiled(func(s driver.Session, w *wrapped) {
+		w.kill = sessionOf(s).End
+	})},
+	{"Ended", "Ended is not set", spoiled(func(_ driver.Session, w *wrapped) {
+		w.failure = func(err error) error { return &driver.OverError{Err: err} }
+	})},
+	{"Ended", "any error", spoiled(func(_ driver.Session, w *wrapped) {
+		w.failure = func(err error) error { return errors.New(err.Error()) }
+	})},
+	{"ProofsKeep", "a proof asks nobody", spoiled(func(_ driver.Session, w *wrapped) {
+		w.prove = func() ([]int64, error) { return nil, nil }
+	})},
+	{"ProofsKeep", "the place ends sessions too early", timed(func(d time.Duration) time.Duration { return d / 5 })},
+	{"SilenceFrees", "a heartbeat while nobody asks", spoiled(func(s driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) {
+			beat, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			keys, err := s.Wait(beat)
+			sessionOf(s).set(sessionOf(s).hearLocked)
+			return keys, err
+		}
+	})},
+	{"SilenceFrees", "the place ends sessions too early", timed(func(d time.Duration) time.Duration { return d / 2 })},
+	{"SilenceFrees", "the place never ends a session", timed(func(time.Duration) time.Duration { return time.Hour })},
+	{"CutFrees", "the place ends sessions too early", timed(func(d time.Duration) time.Duration { return d / 2 })},
+	{"CutFrees", "the place never ends a session", timed(func(time.Duration) time.Duration { return time.Hour })},
+	{"Terms", "what the number was is ignored", func(d *brokenDriver) {
+		d.swap = func(ctx context.Context, key, _ int64, next driver.Term) (bool, error) {
+			term, _ := d.store.Term(key)
+			return d.storeDriver.SwapTerm(ctx, key, term.Number, next)
+		}
+	}},
+	{"Terms", "all namespaces are read", func(d *brokenDriver) {
+		d.read = func(namespace string, keys []int64) (string, []int64) {
+			if keys == nil {
+				keys = []int64{termKey, 5}
+			}
+			return namespace, keys
+		}
+	}},
+	{"Terms", "nothing is kept", func(d *brokenDriver) {
+		d.swap = func(context.Context, int64, int64, driver.Term) (bool, error) { return true, nil }
+	}},
+	{"TermsRace", "read, then write", func(d *brokenDriver) {
+		d.swap = func(ctx context.Context, key, last int64, next driver.Term) (bool, error) {
+			if term, _ := d.store.Term(key); term.Number != last {
+				return false, nil
+			}
+			time.Sleep(time.Millisecond)
+			term, _ := d.store.Term(key)
+			return d.storeDriver.SwapTerm(ctx, key, term.Number, next)
+		}
+	}},
+	{"Leaders", "all get all", spoiled(func(_ driver.Session, w *wrapped) {
+		w.try = func(keys []int64) ([]int64, error) { return keys, nil }
+	})},
+	{"Leaders", "Kill does nothing", spoiled(func(_ driver.Session, w *wrapped) { w.kill = func() {} })},
+}
+
+func spoiled(spoil func(s driver.Session, w *wrapped)) func(d *brokenDriver) {
+	return func(d *brokenDriver) { d.spoil = spoil }
+}
+
+func timed(timeout func(time.Duration) time.Duration) func(d *brokenDriver) {
+	return func(d *brokenDriver) {
+		d.open = func(ctx context.Context, config driver.Config) (driver.Session, error) {
+			config.SessionTimeout = timeout(config.SessionTimeout)
+			return d.storeDriver.Open(ctx, config)
+		}
+	}
+}
+
+// TestDriverFindsWhatIsBroken: each test of the suite fails for a driver that breaks its promise.
+func TestDriverFindsWhatIsBroken(t *testing.T) {
+	tested := make(map[string]bool)
+	for _, b := range brokenDrivers {
+		tested[b.test] = true
+		t.Run(b.test+"/"+strings.ReplaceAll(b.what, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			d := &brokenDriver{storeDriver: storeDriver{NewStore()}}
+			b.broken(d)
+			failures := record(t, b.test, d)
+			assert.NotEmpty(t, failures)
+			t.Log(failures)
+		})
+	}
+	for _, test := range driverTests {
+		assert.True(t, tested[test.name], "%s: no driver breaks it", test.name)
+	}
+}
+
+// TestDriverFindsNothingElse: the wrapper alone breaks nothing.
+func TestDriverFindsNothingElse(t *testing.T) {
+	for _, test := range driverTests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := &brokenDriver{storeDriver: storeDriver{NewStore()}, spoil: func(driver.Session, *wrapped) {}}
+			assert.Empty(t, record(t, test.name, d))
+		})
+	}
+}
