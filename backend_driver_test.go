@@ -21,7 +21,6 @@ import (
 // fakeDriver has the fake behind the adapter, which thereby meets the contract of sessions as far as the fake does.
 type fakeDriver struct {
 	backend *fakeBackend
-	opts    Options
 	clock   *clock
 	pause   time.Duration // before Open connects
 	refusal error
