@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Backend says where the locks live. [Postgres], [PostgresConfig], [PostgresPool] and [SQLite] make one. Its methods are
-// unexported: what a lock must promise is more than an interface can say.
+// Backend says where the locks live. [Postgres], [PostgresConfig], [PostgresPool], [SQLite] and [Driver] make one. Its
+// methods are unexported: what a lock must promise is more than an interface can say. Other places of locks come in by way of
+// package driver.
 type Backend interface {
 	// check validates what can be validated without I/O; its error goes to the caller of New.
 	check(opts Options) error
