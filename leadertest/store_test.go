@@ -150,8 +150,7 @@ func TestStoreFreeze(t *testing.T) {
 		assert.Empty(t, b.tasks)
 		assert.True(t, s.Alive())
 		s.Thaw()
-		time.Sleep(15 * time.Second)
-		assert.False(t, s.Alive())
+		assert.False(t, s.Alive(), "now it hears that the Leader has closed its side")
 		next(t, a, b)
 	})
 }
