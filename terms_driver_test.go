@@ -5,6 +5,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"testing"
 	"time"
@@ -23,11 +24,7 @@ type mapTerms struct {
 }
 
 func (m *mapTerms) ReadTerms(context.Context, string, []int64) (map[int64]driver.Term, error) {
-	read := make(map[int64]driver.Term)
-	for key, record := range m.records {
-		read[key] = record
-	}
-	return read, nil
+	return maps.Clone(m.records), nil
 }
 
 func (m *mapTerms) SwapTerm(_ context.Context, key, last int64, next driver.Term) (bool, error) {
