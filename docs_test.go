@@ -104,7 +104,7 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 // out.
 func TestDocsSnippetsAreCode(t *testing.T) {
 	var code strings.Builder
-	for _, folder := range []string{".", "leaderhttp", "leadergrpc"} {
+	for _, folder := range []string{".", "leaderhttp", "leadergrpc", "leadertest"} {
 		files, err := filepath.Glob(folder + "/*_test.go")
 		require.NoError(t, err)
 		for _, file := range files {
@@ -116,7 +116,7 @@ func TestDocsSnippetsAreCode(t *testing.T) {
 	found := 0
 	for path, text := range docFiles(t) {
 		for _, block := range goBlock.FindAllStringSubmatch(text, -1) {
-			for part := range strings.SplitSeq(block[1], "\n...\n") {
+			for part := range strings.SplitSeq(flat(block[1]), "\n...\n") {
 				found++
 				assert.True(t, strings.Contains(code.String(), flat(part)), "%s: is compiled nowhere:\n%s", path, part)
 			}

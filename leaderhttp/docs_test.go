@@ -38,7 +38,7 @@ func _(ctx context.Context, url string, orders http.Handler, auth func(http.Hand
 	log.Print(err)
 }
 
-func _(bounded context.Context, lead *leader.Leader, server *http.Server) error {
+func _(lead *leader.Leader, server *http.Server, bounded context.Context) error {
 	var writes sync.WaitGroup // of requests, as in orders: writes.Add(1); defer writes.Done()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
