@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/internal/ledger"
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
@@ -41,7 +42,7 @@ type histFleet struct {
 	t      *testing.T
 	url    string
 	pool   *pgxpool.Pool // of the fleet, which no fault touches
-	log    *histLog
+	log    *ledger.Log
 	places [histWorkers]*histPlace
 	count  *histCount
 }
@@ -72,10 +73,10 @@ type histWorker struct {
 func histNewFleet(t *testing.T, server *pgtest.Server, id int, count *histCount) *histFleet {
 	t.Helper()
 	f := &histFleet{t: t, url: server.Database(t), count: count}
-	pgtest.Exec(t, f.url, histSchema)
+	pgtest.Exec(t, f.url, ledger.SQL)
 	pgtest.Exec(t, f.url, leader.TermsSQL)
-	f.log = &histLog{conn: pgtest.Connect(t, f.url), slot: fmt.Sprintf("fleet%d", id)}
-	if err := f.log.open(t.Context()); err != nil {
+	f.log = &ledger.Log{Conn: pgtest.Connect(t, f.url), Slot: fmt.Sprintf("fleet%d", id)}
+	if err := f.log.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/internal/ledger"
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
@@ -51,7 +52,7 @@ func TestPostgresHistories(t *testing.T) {
 // nothing to say against that, it has nothing to say for Fence either.
 func TestPostgresHistoriesControl(t *testing.T) {
 	number := histNumber(t)
-	rules := []string{histStale, histOrder, histOverlap} // each is broken in one of ten histories, or more
+	rules := []string{ledger.Stale, ledger.Order, ledger.Overlap} // each is broken in one of ten histories, or more
 	run := histRun{t: t, plain: true, next: func(count *histCount) int {
 		for _, rule := range rules {
 			if count.violations[rule] == 0 {
@@ -64,7 +65,7 @@ func TestPostgresHistoriesControl(t *testing.T) {
 	for _, rule := range rules {
 		assert.NotZero(t, run.count.violations[rule], rule)
 	}
-	for _, rule := range []string{histTable, histUnbegun, histOther} { // a fence has no part in these
+	for _, rule := range []string{ledger.Table, ledger.Unbegun, ledger.Other} { // a fence has no part in these
 		assert.Zero(t, run.count.violations[rule], rule)
 	}
 }
@@ -145,7 +146,7 @@ func (r *histRun) history(f *histFleet, number int) error {
 	if err != nil {
 		return fmt.Errorf("%w\nthe plan: %v", err, plan)
 	}
-	logged, err := f.log.read(ctx)
+	logged, err := f.log.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (r *histRun) history(f *histFleet, number int) error {
 		}
 	}
 	events := logged[job.Options.Namespace]
-	violations := histCheck(events)
+	violations := ledger.Check(events)
 	r.count.add(plan, events, violations, again)
 	if len(violations) > 0 && !r.plain {
 		r.t.Errorf("history %d of seed %d: %s\nthe plan: %v", number, r.seed, histExplain(events, violations), plan)
@@ -207,12 +208,12 @@ func (f *histFleet) rest(ctx context.Context) error {
 }
 
 // histExplain shows the first violations, and what was committed around the first one of them.
-func histExplain(events []histEvent, violations []histViolation) string {
+func histExplain(events []ledger.Event, violations []ledger.Violation) string {
 	var text strings.Builder
 	for _, v := range violations[:min(5, len(violations))] {
 		fmt.Fprintf(&text, "\n%v", v)
 	}
-	of := slices.DeleteFunc(slices.Clone(events), func(e histEvent) bool { return e.Name != violations[0].B.Name })
+	of := slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return e.Name != violations[0].B.Name })
 	at := slices.Index(of, violations[0].B)
 	for _, e := range of[max(0, at-20):min(len(of), at+5)] {
 		fmt.Fprintf(&text, "\n\t%v", e)
@@ -252,7 +253,7 @@ func (c *histCount) refused(by string) {
 	c.refusals[by]++
 }
 
-func (c *histCount) add(plan []histFault, events []histEvent, violations []histViolation, again time.Duration) {
+func (c *histCount) add(plan []histFault, events []ledger.Event, violations []ledger.Violation, again time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.histories++
