@@ -32,11 +32,11 @@ const (
 // What the laboratory says.
 const (
 	Begin Kind = "begin" // an episode begins: Text says which
-	Fault Kind = "fault" // something is done: Fault
-	Heal  Kind = "heal"  // and is undone: the same Fault
+	Fault Kind = "fault" // something is done: Fault. Written before it is done
+	Heal  Kind = "heal"  // and is undone: the same Fault. Written after it is undone
 	Calm  Kind = "calm"  // everything is undone: from now on the bounds of a healthy fleet hold
 	Close Kind = "close" // the fleet is told to leave: no more takeovers are due
-	End   Kind = "end"   // all processes are gone
+	End   Kind = "end"   // all processes are gone; one Load follows, when what they have left has had time to go
 	Load  Kind = "load"  // each second, of the database: Backends, Locks, Statements, Snapshots, Open
 )
 
@@ -87,6 +87,7 @@ type Event struct {
 // Reach is what an injury takes away, as far as the bounds care.
 type Reach string
 
+// The reaches that differ for the bounds.
 const (
 	ReachProcess Reach = "process" // the process dies: its locks are free at once
 	ReachFreeze  Reach = "freeze"  // the process stands still
