@@ -63,19 +63,27 @@ func (v *view) names() []string {
 
 // ledUntil is until when nobody else needs to lead: a task that has lost its lock and runs on, or sleeps, does not count.
 func (v *view) ledUntil(s *Span) time.Duration {
-	until := s.End
+	if held, ok := v.heldUntil(s); ok {
+		return max(s.Start, min(s.End, held))
+	}
+	return s.End
+}
+
+// heldUntil is when the server has freed the lock at the latest of a task that did not give it back.
+func (v *view) heldUntil(s *Span) (held time.Duration, ok bool) {
 	if v.sqlite {
-		return until
+		return 0, false
 	}
 	if s.Lost() {
-		until = min(until, s.Told+v.ep.Options.SessionTimeout)
+		held, ok = s.Told+v.ep.Options.SessionTimeout, true
 	}
 	for _, i := range v.nodes[s.Node].injuries {
-		if i.Reach == history.ReachFreeze && v.wakes() && i.From >= s.Start && i.Until-i.From > v.ep.Options.SessionTimeout {
-			until = min(until, i.From+v.ep.Options.SessionTimeout)
+		until := i.From + v.ep.Options.SessionTimeout
+		if i.Reach == history.ReachFreeze && v.wakes() && i.From >= s.Start && i.From < s.End && i.Until > until && (!ok || until < held) {
+			held, ok = until, true
 		}
 	}
-	return max(until, s.Start)
+	return held, ok
 }
 
 // wakes says whether the server ends a silent session whatever the kernel of the other side says.
@@ -95,7 +103,7 @@ func (v *view) gap(g gap) {
 		if waited, allowed, ok := v.waited(g, c, from, till); ok && waited-allowed > longest-bound {
 			longest, bound, who = waited, allowed, c
 		}
-		if from <= g.from && till == g.till && g.next != nil && g.after != nil && c.node.name == g.next.Node {
+		if c.from <= g.from && till == g.till && g.next != nil && g.after != nil && c.node.name == g.next.Node {
 			v.measure("without a leader", v.endOf(g.after), 0, g.till-g.from)
 		}
 	}
@@ -138,8 +146,10 @@ func (v *view) waited(g gap, c *call, from, till time.Duration) (waited, bound t
 		till = c.node.gone
 	}
 	allowed := v.retry() + Statement + Fence
-	if g.after != nil && g.after.Lost() && !v.sqlite {
-		allowed += max(0, g.after.Told+opt.SessionTimeout-from) // the session is held for so long
+	if g.after != nil {
+		if held, ok := v.heldUntil(g.after); ok {
+			allowed += max(0, held-from)
+		}
 	}
 	if kind, quiet := v.others(g, c, from, till); quiet {
 		if v.sqlite || !v.wakes() { // a frozen process may have got it just before
@@ -246,4 +256,3 @@ func takeovers(v *view) {
 		return cmp.Or(strings.Compare(a.What, b.What), strings.Compare(a.Cause, b.Cause))
 	})
 }
-

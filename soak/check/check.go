@@ -57,7 +57,7 @@ const (
 	Order        Rule = "locks and unlocks have no order in which a lock has one holder"
 	Leak         Rule = "a process grows"
 	Left         Rule = "the database holds something of a fleet that is gone"
-	Cost         Rule = "the fleet asks too often"               // G7
+	Cost         Rule = "the fleet asks too often"                // G7
 	Holds        Rule = "a lock session holds what blocks others" // G7
 	Broken       Rule = "a process saw what must never happen"
 	Inconsistent Rule = "the history contradicts itself"

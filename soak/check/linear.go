@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -124,10 +125,7 @@ func (v *view) shortest(spans []*Span, tries []porcupine.Operation) (time.Durati
 		}
 		return porcupine.CheckOperationsTimeout(lockModel(), ops, decide) == porcupine.Illegal
 	}
-	n := 1
-	for n < len(spans) && !fails(n) { // one by one: each is quick, as all before the last are in order
-		n++
-	}
+	n := 1 + sort.Search(len(spans)-1, func(n int) bool { return fails(n + 1) }) // an order of more tasks is one of fewer
 	last := spans[n-1]
 	text := fmt.Sprintf("there is no order with %v, which was called at %v", last, last.Called)
 	events := slices.Clone(last.events)

@@ -54,13 +54,12 @@ type Injury struct {
 
 // node is a process.
 type node struct {
-	name      string
-	place     int
-	up, gone  time.Duration // gone: its last line, or when it was killed
-	killed    bool
-	events    []history.Event // its own
-	injuries  []*Injury       // its own and those of its place
-	connected int
+	name     string
+	place    int
+	up, gone time.Duration // gone: when it said that it leaves, or was killed; else the end
+	killed   bool
+	events   []history.Event // its own
+	injuries []*Injury       // its own and those of its place
 }
 
 // call is one of Run or Try.
@@ -116,7 +115,7 @@ func look(ep *history.Episode) *view {
 }
 
 func majorOf(server string) int {
-	for _, word := range strings.Fields(server) {
+	for word := range strings.FieldsSeq(server) {
 		head, _, _ := strings.Cut(word, ".")
 		if major, err := strconv.Atoi(head); err == nil {
 			return major
@@ -196,6 +195,9 @@ func (v *view) findNodes(events []history.Event) {
 			}
 			n.injuries = append(n.injuries, i)
 		}
+		if !n.killed && n.events[len(n.events)-1].Kind != history.Down {
+			n.gone = v.end
+		}
 	}
 }
 
@@ -243,11 +245,8 @@ func (v *view) findSpans(n *node) {
 			}
 		}
 	}
-	for _, s := range running { // the process died, or never came to the end
+	for _, s := range running { // the process died, or the history ends before the task
 		s.End, s.Died = n.gone, n.killed
-		if !n.killed {
-			s.End = v.end
-		}
 	}
 	for _, c := range calls {
 		if c.until < 0 {
