@@ -39,7 +39,10 @@ type worker struct {
 	ops   atomic.Int64
 	dice  atomic.Uint64 // random sources handed out
 	tasks atomic.Pointer[string]
-	work  sync.WaitGroup // all goroutines of the process
+	work  sync.WaitGroup // all goroutines that end with the context of the process
+	ears  sync.WaitGroup // those that hear of the events of a Leader
+	deaf  context.CancelFunc
+	alive context.Context //nolint:containedctx // until deaf
 	leak  leak
 
 	mu sync.Mutex
@@ -61,6 +64,8 @@ func run() error {
 		return err
 	}
 	w.tasks.Store(&w.job.Tasks)
+	w.alive, w.deaf = context.WithCancel(context.Background())
+	defer w.deaf()
 	w.tape.Say(history.Event{Kind: history.Up, PID: os.Getpid(), Version: w.job.Version})
 	if err = w.renew(); err != nil {
 		return err
@@ -80,6 +85,8 @@ func run() error {
 	w.work.Wait()
 	<-samples
 	w.resign(w.current())
+	w.deaf()
+	w.ears.Wait()
 	w.tape.Say(history.Event{Kind: history.Down})
 	return nil // the pool is not closed: that waits for connections which a broken network may hold
 }
@@ -131,8 +138,8 @@ func (w *worker) renew() error {
 	if err != nil {
 		return err
 	}
-	events := l.Watch(context.Background())
-	w.work.Go(func() { // until l has resigned
+	events := l.Watch(w.alive)
+	w.ears.Go(func() { // until l has resigned, or deaf
 		for e := range events {
 			w.heard(e)
 		}

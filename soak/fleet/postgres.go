@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/internal/pgtest"
+	"github.com/oxygenhub/leader/soak/history"
+)
+
+// newBase returns the database of an arena.
+func newBase(c Config) (base, error) {
+	switch c.Arena {
+	case "direct":
+		return &postgres{}, nil
+	}
+	return nil, fmt.Errorf("arena %q: there are %s", c.Arena, strings.Join(Arenas(), ", "))
+}
+
+// settings of the servers. The lock table is small, so that it can be filled.
+func settings() []string {
+	return []string{
+		"wal_level=logical", "max_connections=120", "max_locks_per_transaction=10", "max_prepared_transactions=0",
+		"autovacuum=off", "log_checkpoints=off",
+	}
+}
+
+// Server is a PostgreSQL server that several episodes share.
+type Server struct {
+	stage  *stage
+	server *pgtest.Server
+}
+
+// NewServer starts one. Close ends it.
+func NewServer(ctx context.Context, dir string, log func(string)) (*Server, error) {
+	s := &Server{stage: &stage{ctx: ctx, log: log, dir: dir}}
+	return s, s.stage.try(func() { s.server = pgtest.Start(s.stage, settings()...) })
+}
+
+// Close ends the server and removes its data.
+func (s *Server) Close() error { return s.stage.end() }
+
+// postgres is a server, and a proxy for each way of each place.
+type postgres struct {
+	fleet  *Fleet
+	server *pgtest.Server
+	url    string // of the database, without a proxy
+	slot   logOf
+	probe  *pgx.Conn // of load, nil when it is not connected
+}
+
+func (b *postgres) prepare(ctx context.Context, f *Fleet) error {
+	b.fleet = f
+	if f.Server != nil {
+		b.server = f.Server.server
+	} else {
+		b.server = pgtest.Start(f.stage, settings()...)
+	}
+	if err := b.database(ctx); err != nil {
+		return err
+	}
+	for id := range f.Places {
+		f.places = append(f.places, &place{
+			fleet: f, id: id + 1, lock: pgtest.NewProxy(f.stage, b.server.Addr()), app: pgtest.NewProxy(f.stage, b.server.Addr()),
+		})
+	}
+	return nil
+}
+
+// database makes one that is ready for a fleet.
+func (b *postgres) database(ctx context.Context) error {
+	b.url = b.server.Database(b.fleet.stage)
+	pgtest.Exec(b.fleet.stage, b.url, ledgerSchema)
+	pgtest.Exec(b.fleet.stage, b.url, leader.TermsSQL)
+	b.slot = logOf{slot: fmt.Sprintf("soak_%x_%x", b.fleet.Seed, time.Now().UnixNano())}
+	return b.with(ctx, func(conn *pgx.Conn) error { return b.slot.open(ctx, conn) })
+}
+
+// with calls do with a connection of its own.
+func (b *postgres) with(ctx context.Context, do func(*pgx.Conn) error) error {
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	conn, err := pgx.Connect(short, b.url)
+	cancel()
+	if err != nil {
+		return err
+	}
+	err = do(conn)
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it may be gone
+	return err
+}
+
+func (b *postgres) urls(p *place) (lock, app string) { return p.lock.URL(b.url), p.app.URL(b.url) }
+func (b *postgres) driver() string                   { return "" }
+
+func (b *postgres) version() string {
+	version := "?"
+	_ = b.with(b.fleet.ctx, func(conn *pgx.Conn) error { return conn.QueryRow(b.fleet.ctx, "SHOW server_version").Scan(&version) })
+	return "PostgreSQL " + version
+}
+
+func (b *postgres) led(ctx context.Context) (names int, err error) {
+	err = b.with(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT count(DISTINCT name) FROM ledger").Scan(&names)
+	})
+	return names, err
+}
+
+// loadSQL is of the sessions that hold locks of names, or ask for them, and of no others.
+const loadSQL = `SELECT count(*),
+	(SELECT count(*) FROM pg_locks l JOIN pg_stat_activity h USING (pid) WHERE l.locktype = 'advisory' AND l.granted
+		AND h.application_name LIKE 'leader/%' AND h.datname = current_database()),
+	count(*) FILTER (WHERE a.backend_xmin IS NOT NULL AND a.wait_event_type = 'Lock'),
+	count(*) FILTER (WHERE a.state LIKE 'idle in transaction%')
+	FROM pg_stat_activity a WHERE a.application_name LIKE 'leader/%' AND a.datname = current_database()`
+
+func (b *postgres) load(ctx context.Context) (e history.Event, err error) {
+	if b.probe == nil {
+		if b.probe, err = pgx.Connect(ctx, b.url); err != nil {
+			b.probe = nil
+			return e, err
+		}
+	}
+	err = b.probe.QueryRow(ctx, loadSQL).Scan(&e.Backends, &e.Locks, &e.Snapshots, &e.Open)
+	if err != nil {
+		_ = b.probe.Close(ctx) // the next one may do better
+		b.probe = nil
+	}
+	for _, p := range b.fleet.places {
+		if p.lock != nil { // each statement is one of these: of the simple protocol, or of the extended one
+			e.Statements += p.lock.Count('Q') + p.lock.Count('E')
+		}
+	}
+	return e, err
+}
+
+// commits reads the server's log when the last transaction of the fleet has ended: who was killed may have left one.
+func (b *postgres) commits(ctx context.Context) (commits []history.Commit, err error) {
+	if b.probe != nil {
+		_ = b.probe.Close(ctx) // it has nothing to say any more
+		b.probe = nil
+	}
+	for _, p := range b.fleet.places {
+		if p.app != nil {
+			p.app.Heal()
+		}
+	}
+	err = b.with(ctx, func(conn *pgx.Conn) error {
+		const busy = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND (application_name LIKE 'ledger/%' OR application_name LIKE 'leader-terms/%') AND state <> 'idle'`
+		for deadline, n := time.Now().Add(10*time.Second), 1; n > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			if err := conn.QueryRow(ctx, busy).Scan(&n); err != nil {
+				return err
+			}
+		}
+		var err error
+		commits, err = b.slot.read(ctx, conn)
+		return err
+	})
+	return commits, err
+}
+
+func (b *postgres) terminate(ctx context.Context, apps []string) error {
+	return b.with(ctx, func(conn *pgx.Conn) error {
+		const sql = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE application_name = ANY($1) AND datname = current_database()`
+		_, err := conn.Exec(ctx, sql, apps)
+		return err
+	})
+}
+
+func (b *postgres) stop(mode string) error {
+	b.server.Stop(mode)
+	return nil
+}
+
+func (b *postgres) start() error {
+	b.server.Start()
+	return nil
+}
+
+func (b *postgres) crashBackend(ctx context.Context) error {
+	return b.with(ctx, func(conn *pgx.Conn) error {
+		return syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)
+	})
+}
+
+func (b *postgres) fillLocks(ctx context.Context) (empty func() error, err error) {
+	conn, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		return nil, err
+	}
+	empty = func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // the end of the session frees them, however it ends
+		return nil
+	}
+	for n, step := 0, 256; step > 0; n += step { // what a statement that fails has taken stays taken
+		_, err := conn.Exec(ctx, "SELECT count(pg_advisory_lock(7, g)) FROM generate_series($1::int, $2::int) g", n, n+step-1)
+		var full *pgconn.PgError
+		switch {
+		case err == nil:
+		case errors.As(err, &full) && full.Code == "53200":
+			step /= 2
+		default:
+			return nil, errors.Join(err, empty())
+		}
+	}
+	return empty, nil
+}
+
+func (b *postgres) readOnly(ctx context.Context, on bool) error {
+	return b.with(ctx, func(conn *pgx.Conn) error {
+		sql := "ALTER SYSTEM RESET default_transaction_read_only"
+		if on {
+			sql = "ALTER SYSTEM SET default_transaction_read_only = on"
+		}
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "SELECT pg_reload_conf()")
+		return err
+	})
+}
+
+// What this arena does not have.
+
+func (b *postgres) bounce(bool) error             { return errors.ErrUnsupported }
+func (b *postgres) promote(context.Context) error { return errors.ErrUnsupported }
+func (b *postgres) cut(int, string) error         { return errors.ErrUnsupported }
+func (b *postgres) mend(int) error                { return errors.ErrUnsupported }
+
+func (b *postgres) fillDisk() (func() error, error) { return nil, errors.ErrUnsupported }

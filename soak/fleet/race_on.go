@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix && race
+
+package fleet
+
+const raceEnabled = true

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/oxygenhub/leader/soak/faults"
+	"github.com/oxygenhub/leader/soak/fleet"
+	"github.com/oxygenhub/leader/soak/history"
+	"github.com/oxygenhub/leader/soak/internal/crew"
+)
+
+// options are those of the command line.
+type options struct {
+	length, faults, calm time.Duration
+	seed                 uint64
+	one, planOnly        bool
+	arenas, broken       string
+	places, names        int
+	keep, report         string
+}
+
+func arenas() []string   { return fleet.Arenas() }
+func controls() []string { return crew.Broken() }
+
+// timing is short, so that much happens in an episode.
+func timing() history.Timing {
+	return history.Timing{
+		Retry: 100 * time.Millisecond, Check: 100 * time.Millisecond, Lease: 600 * time.Millisecond, SessionTimeout: 1500 * time.Millisecond,
+	}
+}
+
+// stopTime is how long a task that heeds its context may take: less than SessionTimeout - Lease.
+const stopTime = 400 * time.Millisecond
+
+// run is the whole run. It is not sound if an episode has a violation.
+func run(ctx context.Context, o options) (sound bool, err error) {
+	o.seed = cmp.Or(o.seed, rand.Uint64()>>12) // short enough to type
+	chosen := strings.Split(o.arenas, ",")
+	if o.arenas == "all" {
+		chosen = arenas()
+	}
+	fmt.Printf("seed %d, arenas %s, for %v\n", o.seed, strings.Join(chosen, " "), o.length)
+	dir, err := os.MkdirTemp("", "soak")
+	if err != nil {
+		return false, err
+	}
+	if err = os.Chmod(dir, 0o755); err != nil { // the servers run as another user
+		return false, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // what is to be kept has been moved
+	worker, err := fleet.Build(ctx, dir, version(ctx))
+	if err != nil {
+		return false, err
+	}
+	r := &soak{options: o, dir: dir, worker: worker, sound: true}
+	seeds := rand.New(rand.NewPCG(o.seed, 0))
+	for began, n := time.Now(), 1; ctx.Err() == nil; n++ {
+		seed := seeds.Uint64() >> 12
+		if o.one {
+			seed = o.seed
+		}
+		err = r.episode(ctx, n, seed, chosen[(n-1)%len(chosen)])
+		if err != nil || o.one || time.Since(began) > o.length {
+			break
+		}
+	}
+	return r.sound, errors.Join(err, r.finish())
+}
+
+// soak is a run.
+type soak struct {
+	options
+
+	dir      string
+	worker   fleet.Worker
+	sound    bool
+	episodes int
+	skipped  []string
+}
+
+// episode is one of the run. Its error is one of the laboratory, not a violation.
+func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) error {
+	c := fleet.Config{
+		Seed: seed, Arena: arena, Places: r.places, Timing: timing(), StopTime: stopTime, Broken: r.broken, Calm: r.calm,
+		Worker: r.worker, Dir: filepath.Join(r.dir, fmt.Sprintf("episode-%d-seed-%d", n, seed)),
+		Log: func(text string) { fmt.Println("    " + strings.ReplaceAll(text, "\n", "\n    ")) },
+	}
+	for i := range r.names {
+		c.Names = append(c.Names, string(rune('a'+i)))
+	}
+	c.Plan = faults.Plan(seed, arena, r.places, c.Timing, r.faults)
+	fmt.Printf("episode %d: %s, seed %d, %d faults\n", n, arena, seed, len(c.Plan))
+	for _, f := range c.Plan {
+		fmt.Println("   ", f)
+	}
+	if r.planOnly {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
+	}
+	began := time.Now()
+	ep, err := fleet.Run(ctx, c)
+	if errors.Is(err, fleet.ErrSkipped) {
+		fmt.Printf("episode %d: NOT RUN HERE: %s: %v\n", n, arena, err)
+		r.skipped = append(r.skipped, arena)
+		return nil
+	}
+	if err != nil {
+		return errors.Join(err, r.retain(ep, c.Dir))
+	}
+	return r.judge(n, ep, c.Dir, time.Since(began))
+}
+
+// judge prints the verdict on an episode, and keeps it if it is wanted.
+func (r *soak) judge(n int, ep *history.Episode, dir string, took time.Duration) error {
+	r.episodes++
+	counts := make(map[history.Kind]int)
+	for _, e := range ep.Events {
+		counts[e.Kind]++
+		if e.Kind == history.Broken {
+			fmt.Printf("    broken: %s %s\n", e.Node, e.Text)
+		}
+	}
+	fmt.Printf("episode %d: %d tasks, %d told, %d commits, %d broken, in %v\n", n,
+		counts[history.Start], counts[history.Told], len(ep.Commits), counts[history.Broken], took.Round(100*time.Millisecond))
+	return r.retain(ep, dir)
+}
+
+// retain keeps an episode where the user wants it.
+func (r *soak) retain(ep *history.Episode, dir string) error {
+	if r.keep == "" {
+		return os.RemoveAll(dir)
+	}
+	to := filepath.Join(r.keep, filepath.Base(dir))
+	if err := os.MkdirAll(r.keep, 0o755); err != nil {
+		return err
+	}
+	if out, err := exec.Command("cp", "-R", dir, to).CombinedOutput(); err != nil { //nolint:noctx // of a small folder
+		return fmt.Errorf("keep %s: %w: %s", dir, err, out)
+	}
+	return errors.Join(write(filepath.Join(to, "episode.json"), ep), write(filepath.Join(to, "commits.jsonl"), ep.Commits...),
+		os.RemoveAll(dir))
+}
+
+// write puts values into a file, a line each.
+func write[T any](path string, values ...T) error {
+	var text bytes.Buffer
+	for _, v := range values {
+		line, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		text.Write(append(line, '\n'))
+	}
+	return os.WriteFile(path, text.Bytes(), 0o600)
+}
+
+// finish is the end of the run.
+func (r *soak) finish() error {
+	verdict := "no violation"
+	if !r.sound {
+		verdict = "VIOLATIONS"
+	}
+	fmt.Printf("%d episodes, %s, seed %d\n", r.episodes, verdict, r.seed)
+	return nil
+}
+
+// version is that of the source, as far as git knows.
+func version(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--tags").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
