@@ -157,6 +157,12 @@ func (f *fleet) lead(name string) {
 		op := n.op()
 		called := max(waits[n], n.up) + time.Millisecond
 		told, cause, stop, next := f.term(n, start)
+		if n.gone < f.close && stop >= n.gone { // it dies before that
+			stop, next = n.gone, max(start, min(next, n.gone+f.upTo(f.ep.Options.Retry)))
+			if told >= n.gone {
+				told = 0
+			}
+		}
 		if f.broken != Repeats || f.last == 0 {
 			f.last++
 		}
