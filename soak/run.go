@@ -11,13 +11,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/oxygenhub/leader/soak/check"
 	"github.com/oxygenhub/leader/soak/faults"
 	"github.com/oxygenhub/leader/soak/fleet"
 	"github.com/oxygenhub/leader/soak/history"
@@ -122,38 +125,47 @@ func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) er
 		return nil
 	}
 	if err != nil {
-		return errors.Join(err, r.retain(ep, c.Dir))
+		return errors.Join(err, r.retain(ep, c.Dir, r.keep))
 	}
 	return r.judge(n, ep, c.Dir, time.Since(began))
 }
 
-// judge prints the verdict on an episode, and keeps it if it is wanted.
+// judge checks an episode, prints the verdict, and keeps it if it is wanted.
 func (r *soak) judge(n int, ep *history.Episode, dir string, took time.Duration) error {
+	result := check.All(ep)
 	r.episodes++
-	counts := make(map[history.Kind]int)
-	for _, e := range ep.Events {
-		counts[e.Kind]++
-		if e.Kind == history.Broken {
-			fmt.Printf("    broken: %s %s\n", e.Node, e.Text)
-		}
+	for _, v := range result.Violations {
+		fmt.Printf("    VIOLATION: %s: %s: %s\n", v.Rule, v.Name, v.Text)
 	}
-	fmt.Printf("episode %d: %d tasks, %d told, %d commits, %d broken, in %v\n", n,
-		counts[history.Start], counts[history.Told], len(ep.Commits), counts[history.Broken], took.Round(100*time.Millisecond))
-	return r.retain(ep, dir)
+	fmt.Printf("episode %d: %d violations, in %v; %s\n", n, len(result.Violations), took.Round(100*time.Millisecond), counts(result.Counts))
+	if len(result.Violations) == 0 {
+		return r.retain(ep, dir, r.keep)
+	}
+	r.sound = false
+	return r.retain(ep, dir, cmp.Or(r.keep, filepath.Join(os.TempDir(), "soak-violations")))
 }
 
-// retain keeps an episode where the user wants it.
-func (r *soak) retain(ep *history.Episode, dir string) error {
-	if r.keep == "" {
+func counts(of map[string]int) string {
+	var words []string
+	for _, what := range slices.Sorted(maps.Keys(of)) {
+		words = append(words, fmt.Sprintf("%s %d", what, of[what]))
+	}
+	return strings.Join(words, ", ")
+}
+
+// retain keeps an episode where somebody will look for it, or nowhere.
+func (r *soak) retain(ep *history.Episode, dir, where string) error {
+	if where == "" {
 		return os.RemoveAll(dir)
 	}
-	to := filepath.Join(r.keep, filepath.Base(dir))
-	if err := os.MkdirAll(r.keep, 0o755); err != nil {
+	to := filepath.Join(where, filepath.Base(dir))
+	if err := os.MkdirAll(where, 0o755); err != nil {
 		return err
 	}
 	if out, err := exec.Command("cp", "-R", dir, to).CombinedOutput(); err != nil { //nolint:noctx // of a small folder
 		return fmt.Errorf("keep %s: %w: %s", dir, err, out)
 	}
+	fmt.Println("    kept in", to)
 	return errors.Join(write(filepath.Join(to, "episode.json"), ep), write(filepath.Join(to, "commits.jsonl"), ep.Commits...),
 		os.RemoveAll(dir))
 }

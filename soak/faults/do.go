@@ -24,7 +24,8 @@ type Target interface {
 	Order(place int, order string, arg any) error
 	Crowd(n int) (disperse func() error, err error)
 
-	Terminate(ctx context.Context, place int) error
+	// Terminate makes ready to have the server end the sessions of a place, and returns what does it.
+	Terminate(ctx context.Context, place int) (now func() error, err error)
 	Network(place int) Network
 	Cut(place int, how string) error // of a place that is a host
 	Mend(place int) error
@@ -96,8 +97,18 @@ func happen(ctx context.Context, t Target, timing history.Timing, f Fault) error
 	if f.lane == process {
 		injury.Node = t.Node(f.Place)
 	}
+	var terminate func() error
+	if f.Kind == Terminate || f.Kind == Killed { // which takes a connection, that may have to be waited for
+		var err error
+		if terminate, err = t.Terminate(ctx, f.Place); err != nil {
+			return err
+		}
+	}
 	t.Say(history.Event{Kind: history.Fault, Fault: &injury})
 	undo, err := do(ctx, t, timing, f)
+	if err == nil && terminate != nil {
+		err = end(t, f, terminate)
+	}
 	if err != nil {
 		return err
 	}
@@ -109,13 +120,30 @@ func happen(ctx context.Context, t Target, timing history.Timing, f Fault) error
 	return err
 }
 
+// end has the server end sessions. In a black hole that is a fault of its own: the server has done so, and the process does
+// not hear of it.
+func end(t Target, f Fault, terminate func() error) error {
+	if f.Kind != Killed {
+		return terminate()
+	}
+	injury := f.Injury
+	injury.ID, injury.Kind, injury.Reach, injury.For = f.ID+within, Terminate, history.ReachSession, 0
+	t.Say(history.Event{Kind: history.Fault, Fault: &injury})
+	err := terminate()
+	t.Say(history.Event{Kind: history.Heal, Fault: &injury})
+	return err
+}
+
+// within makes the number of a fault that is part of another.
+const within = 1000
+
 // do does f.
 func do(ctx context.Context, t Target, timing history.Timing, f Fault) (undo func() error, err error) {
 	switch f.lane {
 	case process:
 		return onProcess(ctx, t, timing, f)
 	case network:
-		return onNetwork(ctx, t, timing, f)
+		return onNetwork(t, timing, f)
 	}
 	return onFleet(ctx, t, f)
 }
@@ -158,24 +186,21 @@ func onProcess(ctx context.Context, t Target, timing history.Timing, f Fault) (u
 
 var errUnknown = errors.New("nobody knows how to do this fault")
 
-func onNetwork(ctx context.Context, t Target, timing history.Timing, f Fault) (undo func() error, err error) {
+func onNetwork(t Target, timing history.Timing, f Fault) (undo func() error, err error) {
 	switch f.Kind {
-	case Terminate:
-		return nil, t.Terminate(ctx, f.Place)
+	case Terminate: // by happen
+		return nil, nil //nolint:nilnil // there is nothing to undo
 	case LinkDown, Silence, NoRoute:
 		return func() error { return t.Mend(f.Place) }, t.Cut(f.Place, f.Kind)
 	}
 	lock, app := t.Network(f.Place).Lock(), t.Network(f.Place).App()
 	switch f.Kind {
-	case Hole:
+	case Hole, Killed:
 		lock.Swallow(true, true)
 	case HoleUp:
 		lock.Swallow(true, false)
 	case HoleDown:
 		lock.Swallow(false, true)
-	case Killed:
-		lock.Swallow(true, true)
-		err = t.Terminate(ctx, f.Place)
 	case Delay: // up to more than the lease
 		lock.Delay(timing.Lease/10 + time.Duration(f.Dice%uint64(timing.Lease)))
 	case Stall:
@@ -196,7 +221,7 @@ func onNetwork(ctx context.Context, t Target, timing history.Timing, f Fault) (u
 		lock.Heal()
 		app.Heal()
 		return nil
-	}, err
+	}, nil
 }
 
 // onFleet is what hits the whole fleet.

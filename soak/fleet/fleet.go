@@ -70,7 +70,7 @@ type base interface {
 
 // faulty is what can be done to a database.
 type faulty interface {
-	terminate(ctx context.Context, nodes []string) error
+	terminate(ctx context.Context, apps func() []string) (now func() error, err error)
 	stop(mode string) error
 	start() error
 	crashBackend(ctx context.Context) error
@@ -151,7 +151,23 @@ func (f *Fleet) happen(ctx context.Context) error {
 	f.Say(history.Event{Kind: history.Close})
 	err = errors.Join(err, f.leaveAll())
 	f.Say(history.Event{Kind: history.End})
+	f.lastLoad(ctx)
 	return errors.Join(err, ctx.Err())
+}
+
+// lastLoad says what the database has when all processes are gone, and what they have left has had time to go: a session
+// whose end the server has not heard of is there for a SessionTimeout.
+func (f *Fleet) lastLoad(ctx context.Context) {
+	var e history.Event
+	for deadline := time.Now().Add(f.Timing.SessionTimeout + 5*time.Second); time.Now().Before(deadline) && ctx.Err() == nil; {
+		var err error
+		if e, err = f.base.load(ctx); err == nil && e.Backends == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	e.Kind = history.Load
+	f.Say(e)
 }
 
 // warm is how long a fleet may take until the faults begin all the same.

@@ -88,19 +88,37 @@ func (b *postgres) database(ctx context.Context) error {
 	return b.with(ctx, func(conn *pgx.Conn) error { return b.slot.open(ctx, conn) })
 }
 
+// connect waits for the server, which may be starting, recovering or full.
+func (b *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
+	for deadline := time.Now().Add(waits); ; {
+		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		conn, err := pgx.Connect(short, b.url)
+		cancel()
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return conn, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// waits is how long the laboratory waits for a server that it knows to come back.
+const waits = 20 * time.Second
+
 // with calls do with a connection of its own.
 func (b *postgres) with(ctx context.Context, do func(*pgx.Conn) error) error {
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
-	conn, err := pgx.Connect(short, b.url)
-	cancel()
+	conn, err := b.connect(ctx)
 	if err != nil {
 		return err
 	}
-	err = do(conn)
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer hangUp(conn)
+	return do(conn)
+}
+
+// hangUp closes a connection, which may be gone.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = conn.Close(ctx) // it may be gone
-	return err
+	_ = conn.Close(ctx)
 }
 
 func (b *postgres) urls(p *place) (lock, app string) { return p.lock.URL(b.url), p.app.URL(b.url) }
@@ -173,13 +191,25 @@ func (b *postgres) commits(ctx context.Context) (commits []history.Commit, err e
 	return commits, err
 }
 
-func (b *postgres) terminate(ctx context.Context, apps []string) error {
-	return b.with(ctx, func(conn *pgx.Conn) error {
-		const sql = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-			WHERE application_name = ANY($1) AND datname = current_database()`
-		_, err := conn.Exec(ctx, sql, apps)
+func (b *postgres) terminate(ctx context.Context, apps func() []string) (now func() error, err error) {
+	conn, err := b.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	const sql = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE application_name = ANY($1) AND datname = current_database()`
+	if _, err = conn.Prepare(ctx, "terminate", sql); err != nil { // from here on it needs little
+		hangUp(conn)
+		return nil, err
+	}
+	return func() error {
+		defer hangUp(conn)
+		_, err := conn.Exec(ctx, "terminate", apps())
+		if conn.IsClosed() { // the server has ended all sessions
+			return nil
+		}
 		return err
-	})
+	}, nil
 }
 
 func (b *postgres) stop(mode string) error {
@@ -193,20 +223,29 @@ func (b *postgres) start() error {
 }
 
 func (b *postgres) crashBackend(ctx context.Context) error {
-	return b.with(ctx, func(conn *pgx.Conn) error {
-		return syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)
+	err := b.with(ctx, func(conn *pgx.Conn) error {
+		if err := syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL); err != nil {
+			return err
+		}
+		for { // until this session has ended, and all others with it
+			if _, err := conn.Exec(ctx, "SELECT pg_sleep(0.01)"); err != nil {
+				return nil //nolint:nilerr // as it should
+			}
+		}
 	})
+	if err != nil {
+		return err
+	}
+	return b.with(ctx, func(conn *pgx.Conn) error { return conn.Ping(ctx) }) // it has recovered
 }
 
 func (b *postgres) fillLocks(ctx context.Context) (empty func() error, err error) {
-	conn, err := pgx.Connect(ctx, b.url)
+	conn, err := b.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	empty = func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx) // the end of the session frees them, however it ends
+		hangUp(conn) // the end of the session frees them, however it ends
 		return nil
 	}
 	for n, step := 0, 256; step > 0; n += step { // what a statement that fails has taken stays taken

@@ -79,17 +79,14 @@ func (f *Fleet) Crowd(n int) (disperse func() error, err error) {
 	}, errors.Join(errs...)
 }
 
-// Terminate has the server end the sessions of all Leaders of a place.
-func (f *Fleet) Terminate(ctx context.Context, place int) error {
-	var nodes []string
-	for _, w := range f.place(place).all() {
-		nodes = append(nodes, "leader/"+w.node)
-	}
-	err := f.base.terminate(ctx, nodes)
-	if err != nil {
-		f.Log("terminate: " + err.Error()) // the server may be away, and have ended them itself
-	}
-	return nil
+// Terminate has the server end the sessions of all Leaders of a place, as soon as now is called.
+func (f *Fleet) Terminate(ctx context.Context, place int) (now func() error, err error) {
+	return f.base.terminate(ctx, func() (apps []string) {
+		for _, w := range f.place(place).all() {
+			apps = append(apps, "leader/"+w.node)
+		}
+		return apps
+	})
 }
 
 // Network is that of a place.
