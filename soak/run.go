@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/oxygenhub/leader/soak/fleet"
 	"github.com/oxygenhub/leader/soak/history"
 	"github.com/oxygenhub/leader/soak/internal/crew"
+	"github.com/oxygenhub/leader/soak/report"
 )
 
 // options are those of the command line.
@@ -70,30 +72,34 @@ func run(ctx context.Context, o options) (sound bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r := &soak{options: o, dir: dir, worker: worker, sound: true}
+	r := &soak{options: o, dir: dir, worker: worker, run: report.Run{
+		Seed: o.seed, Command: o.command(), Began: time.Now(), Machine: machine(),
+		Versions: []string{runtime.Version(), "leader " + worker.Version},
+		Options: []string{fmt.Sprintf("%d places", o.places), fmt.Sprintf("%d names", o.names),
+			fmt.Sprintf("%v of faults and %v of calm in each episode", o.faults, o.calm)},
+	}}
 	seeds := rand.New(rand.NewPCG(o.seed, 0))
-	for began, n := time.Now(), 1; ctx.Err() == nil; n++ {
+	for n := 1; ctx.Err() == nil; n++ {
 		seed := seeds.Uint64() >> 12
 		if o.one {
 			seed = o.seed
 		}
 		err = r.episode(ctx, n, seed, chosen[(n-1)%len(chosen)])
-		if err != nil || o.one || time.Since(began) > o.length {
+		if err != nil || o.one || time.Since(r.run.Began) > o.length {
 			break
 		}
 	}
-	return r.sound, errors.Join(err, r.finish())
+	return r.finish(err)
 }
 
 // soak is a run.
 type soak struct {
 	options
 
-	dir      string
-	worker   fleet.Worker
-	sound    bool
-	episodes int
-	skipped  []string
+	dir     string
+	worker  fleet.Worker
+	run     report.Run
+	skipped []string // arenas
 }
 
 // episode is one of the run. Its error is one of the laboratory, not a violation.
@@ -125,7 +131,8 @@ func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) er
 		return nil
 	}
 	if err != nil {
-		return errors.Join(err, r.retain(ep, c.Dir, r.keep))
+		r.run.Episodes = append(r.run.Episodes, report.Episode{History: ep, Result: check.All(ep), Trouble: err.Error()})
+		return errors.Join(err, r.retain(ep, c.Dir, cmp.Or(r.keep, kept())))
 	}
 	return r.judge(n, ep, c.Dir, time.Since(began))
 }
@@ -133,7 +140,7 @@ func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) er
 // judge checks an episode, prints the verdict, and keeps it if it is wanted.
 func (r *soak) judge(n int, ep *history.Episode, dir string, took time.Duration) error {
 	result := check.All(ep)
-	r.episodes++
+	r.run.Episodes = append(r.run.Episodes, report.Episode{History: ep, Result: result})
 	for _, v := range result.Violations {
 		fmt.Printf("    VIOLATION: %s: %s: %s\n", v.Rule, v.Name, v.Text)
 	}
@@ -141,9 +148,11 @@ func (r *soak) judge(n int, ep *history.Episode, dir string, took time.Duration)
 	if len(result.Violations) == 0 {
 		return r.retain(ep, dir, r.keep)
 	}
-	r.sound = false
-	return r.retain(ep, dir, cmp.Or(r.keep, filepath.Join(os.TempDir(), "soak-violations")))
+	return r.retain(ep, dir, cmp.Or(r.keep, kept()))
 }
+
+// kept is where an episode with a violation is kept that nobody has asked for.
+func kept() string { return filepath.Join(os.TempDir(), "soak-violations") }
 
 func counts(of map[string]int) string {
 	var words []string
@@ -183,14 +192,44 @@ func write[T any](path string, values ...T) error {
 	return os.WriteFile(path, text.Bytes(), 0o600)
 }
 
-// finish is the end of the run.
-func (r *soak) finish() error {
-	verdict := "no violation"
-	if !r.sound {
-		verdict = "VIOLATIONS"
+// finish is the end of the run: the report, and the verdict.
+func (r *soak) finish(err error) (sound bool, _ error) {
+	if r.planOnly {
+		return true, err
 	}
-	fmt.Printf("%d episodes, %s, seed %d\n", r.episodes, verdict, r.seed)
-	return nil
+	r.run.Took = time.Since(r.run.Began)
+	for _, arena := range r.skipped {
+		r.run.Options = append(r.run.Options, "not run here: "+arena)
+		fmt.Println("NOT RUN HERE:", arena)
+	}
+	if r.report != "" && len(r.run.Episodes) > 0 {
+		err = errors.Join(err, report.Write(r.report, r.run))
+		fmt.Println("report in", r.report)
+	}
+	sound = r.run.OK()
+	verdict := "as it must be"
+	if !sound {
+		verdict = "NOT as it must be"
+	}
+	fmt.Printf("%d episodes in %v: %s; %s repeats it\n", len(r.run.Episodes), r.run.Took.Round(time.Second), verdict, r.run.Command)
+	return sound, err
+}
+
+// command repeats a run.
+func (o options) command() string {
+	text := fmt.Sprintf("go run ./soak -for %v -seed %d -arena %s -faults %v -calm %v -places %d -names %d",
+		o.length, o.seed, o.arenas, o.faults, o.calm, o.places, o.names)
+	if o.one {
+		text += " -one"
+	}
+	if o.broken != "" {
+		text += " -broken " + o.broken
+	}
+	return text
+}
+
+func machine() string {
+	return fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 }
 
 // version is that of the source, as far as git knows.

@@ -7,6 +7,7 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -41,6 +42,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // fleets mostly wait; the flag is there
 	code := m.Run()
 	_ = os.RemoveAll(bin)
 	os.Exit(code)
@@ -146,6 +149,7 @@ func TestPostgresControls(t *testing.T) {
 	for broken, control := range map[string]struct {
 		rules  []check.Rule // one of which is broken
 		places int
+		names  int
 		tasks  string
 		shift  time.Duration
 		calm   time.Duration
@@ -158,9 +162,9 @@ func TestPostgresControls(t *testing.T) {
 			faults.New(faults.Pause, 2, 3*time.Second, 2500*time.Millisecond),
 			faults.New(faults.Pause, 3, 6*time.Second, 2500*time.Millisecond),
 		}, calm: time.Second},
-		crew.Lease: {rules: []check.Rule{check.Late}, tasks: crew.Ordinary, plan: everywhere(faults.Hole, 100*time.Millisecond, 3*time.Second), calm: time.Second},
-		crew.Once:  {rules: []check.Rule{check.Unled}, places: 1, tasks: crew.Ordinary, plan: row(1, faults.Terminate), calm: 12 * time.Second},
-		crew.Leak:  {rules: []check.Rule{check.Leak}, places: 1, tasks: crew.Short, shift: 100 * time.Millisecond, calm: 20 * time.Second},
+		crew.Lease:  {rules: []check.Rule{check.Late}, tasks: crew.Ordinary, plan: everywhere(faults.Hole, 100*time.Millisecond, 3*time.Second), calm: time.Second},
+		crew.Once:   {rules: []check.Rule{check.Unled}, places: 1, tasks: crew.Ordinary, plan: row(1, faults.Terminate), calm: 12 * time.Second},
+		crew.Leak:   {rules: []check.Rule{check.Leak}, places: 1, names: 1, tasks: crew.Short, shift: 100 * time.Millisecond, calm: 20 * time.Second},
 		crew.Chatty: {rules: []check.Rule{check.Cost}, tasks: crew.Ordinary, calm: 11 * time.Second},
 		crew.Stale:  {rules: []check.Rule{check.Holds}, calm: 6 * time.Second},
 	} {
@@ -170,6 +174,9 @@ func TestPostgresControls(t *testing.T) {
 			c.Server, c.Broken, c.Tasks, c.Shift, c.Calm, c.Plan = server, broken, control.tasks, control.shift, control.calm, control.plan
 			if control.places > 0 {
 				c.Places = control.places
+			}
+			if control.names > 0 {
+				c.Names = c.Names[:control.names]
 			}
 			_, result := run(t, c)
 			seen := make(map[check.Rule]int)

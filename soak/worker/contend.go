@@ -21,11 +21,9 @@ var errPanic = errors.New("a panic of the laboratory")
 // contend runs tasks of name until ctx ends.
 func (w *worker) contend(ctx context.Context, name string) {
 	for ctx.Err() == nil {
-		l := w.current()
-		err := w.call(ctx, l, name, false)
+		err := w.call(ctx, name, false)
 		switch {
-		case err == nil, errors.Is(err, errPanic):
-		case errors.Is(err, leader.ErrResigned): // there is a new one already: renew comes before Resign
+		case err == nil, errors.Is(err, errPanic), errors.Is(err, leader.ErrResigned):
 		case ctx.Err() == nil:
 			w.broken("Run of %s returned %v", name, err)
 			return
@@ -38,7 +36,7 @@ func (w *worker) tries(ctx context.Context, name string) {
 	random := w.random()
 	for pause(ctx, time.Second/2+time.Duration(random.Int64N(int64(2*time.Second)))) {
 		short, cancel := context.WithTimeout(ctx, w.job.Timing.SessionTimeout)
-		_ = w.call(short, w.current(), name, true) // that it could not ask is on the tape
+		_ = w.call(short, name, true) // that it could not ask is on the tape
 		cancel()
 	}
 }
@@ -48,20 +46,24 @@ func (w *worker) storm(ctx context.Context, n int) {
 	for i := range n {
 		random := w.random()
 		name := w.job.Names[random.IntN(len(w.job.Names))]
-		l := w.current()
 		w.work.Go(func() { // for less than a second
 			short, cancel := context.WithTimeout(ctx, time.Duration(random.Int64N(int64(600*time.Millisecond))))
 			defer cancel()
-			_ = w.call(short, l, name, i%2 == 0) // mostly its context has ended
+			_ = w.call(short, name, i%2 == 0) // mostly its context has ended
 		})
 	}
 }
 
 // call is one Run or Try, from its begin to its end.
-func (w *worker) call(ctx context.Context, l *leader.Leader, name string, once bool) error {
+func (w *worker) call(ctx context.Context, name string, once bool) error {
+	w.calls.RLock()
+	defer w.calls.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	op := w.ops.Add(1)
 	w.tape.Say(history.Event{Kind: history.Contend, Op: op, Name: name, Once: once})
-	ran, err := w.protected(ctx, l, op, name, once)
+	ran, err := w.protected(ctx, w.current(), op, name, once)
 	if errors.Is(err, errGone) {
 		<-ctx.Done() // the control Once: it seems to contend on
 	}

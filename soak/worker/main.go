@@ -45,6 +45,10 @@ type worker struct {
 	alive context.Context //nolint:containedctx // until deaf
 	leak  leak
 
+	// calls is held for reading while a call is made, and for writing while a Leader takes the place of another: two of them
+	// in one process are two processes to each other.
+	calls sync.RWMutex
+
 	mu sync.Mutex
 	l  *leader.Leader
 }
@@ -99,11 +103,7 @@ func (w *worker) obey(ctx context.Context) {
 		case crew.Leave:
 			return
 		case crew.Resign:
-			old := w.current()
-			if err := w.renew(); err != nil {
-				w.broken("New: %v", err)
-			}
-			w.work.Go(func() { w.resign(old) })
+			w.work.Go(w.comeBack)
 		case crew.Clock:
 			d, err := time.ParseDuration(arg)
 			if err != nil || !jump(w.current(), d) {
@@ -117,6 +117,19 @@ func (w *worker) obey(ctx context.Context) {
 		default:
 			w.broken("nobody knows the order %q", order)
 		}
+	}
+}
+
+// comeBack resigns, and has a new Leader when all calls of the old one have returned.
+func (w *worker) comeBack() {
+	var resign sync.WaitGroup
+	old := w.current()
+	resign.Go(func() { w.resign(old) })
+	w.calls.Lock() // from now on no call begins
+	defer w.calls.Unlock()
+	resign.Wait()
+	if err := w.renew(); err != nil {
+		w.broken("New: %v", err)
 	}
 }
 
