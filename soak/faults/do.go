@@ -113,11 +113,32 @@ func happen(ctx context.Context, t Target, timing history.Timing, f Fault) error
 		return err
 	}
 	pause(ctx, f.For)
+	if f.swallows() {
+		tear(t, f)
+	}
 	if undo != nil {
 		err = undo()
 	}
 	t.Say(history.Event{Kind: history.Heal, Fault: &injury})
 	return err
+}
+
+// tear resets the connections at the end of a black hole, which a proxy does to those that have lost something, and says so:
+// the server has ended their sessions then, and no SessionTimeout is waited for.
+func tear(t Target, f Fault) {
+	injury := f.Injury
+	injury.ID, injury.Kind, injury.Reach, injury.For = f.ID+2*within, Reset, history.ReachCut, 0
+	t.Say(history.Event{Kind: history.Fault, Fault: &injury})
+	t.Network(f.Place).Lock().Reset()
+	t.Say(history.Event{Kind: history.Heal, Fault: &injury})
+}
+
+func (f Fault) swallows() bool {
+	switch f.Kind {
+	case Hole, HoleUp, HoleDown, Killed, AllHole:
+		return true
+	}
+	return false
 }
 
 // end has the server end sessions. In a black hole that is a fault of its own: the server has done so, and the process does

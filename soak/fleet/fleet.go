@@ -65,6 +65,7 @@ type base interface {
 	version() string
 	led(ctx context.Context) (names int, err error) // how many names have a row in the ledger
 	load(ctx context.Context) (history.Event, error)
+	rest()                                                 // all processes are gone
 	commits(ctx context.Context) ([]history.Commit, error) // when all processes are gone
 }
 
@@ -151,6 +152,7 @@ func (f *Fleet) happen(ctx context.Context) error {
 	f.Say(history.Event{Kind: history.Close})
 	err = errors.Join(err, f.leaveAll())
 	f.Say(history.Event{Kind: history.End})
+	f.base.rest()
 	f.lastLoad(ctx)
 	return errors.Join(err, ctx.Err())
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,8 +29,8 @@ import (
 type place struct {
 	fleet     *Fleet
 	id        int
-	lock, app *pgtest.Proxy // nil where there are none
-	prefix    []string      // of the command of a process
+	lock, app proxies  // none where the network is another one
+	prefix    []string // of the command of a process
 
 	mu     sync.Mutex
 	born   int
@@ -42,6 +43,34 @@ func (p *place) Lock() faults.Proxy { return p.lock }
 
 // App is that of the transactions of tasks.
 func (p *place) App() faults.Proxy { return p.app }
+
+// proxies are the ways to all hosts that a URL names, which fail together.
+type proxies []*pgtest.Proxy
+
+func (ps proxies) url(server string) string {
+	u, err := url.Parse(ps[0].URL(server))
+	if err != nil {
+		panic("soak: the URL of a proxy is none")
+	}
+	hosts := make([]string, len(ps))
+	for i, p := range ps {
+		hosts[i] = p.Addr()
+	}
+	u.Host = strings.Join(hosts, ",")
+	return u.String()
+}
+
+func (ps proxies) each(do func(*pgtest.Proxy)) {
+	for _, p := range ps {
+		do(p)
+	}
+}
+
+func (ps proxies) Swallow(up, down bool) { ps.each(func(p *pgtest.Proxy) { p.Swallow(up, down) }) }
+func (ps proxies) Stall(up, down bool)   { ps.each(func(p *pgtest.Proxy) { p.Stall(up, down) }) }
+func (ps proxies) Delay(d time.Duration) { ps.each(func(p *pgtest.Proxy) { p.Delay(d) }) }
+func (ps proxies) Heal()                 { ps.each((*pgtest.Proxy).Heal) }
+func (ps proxies) Reset()                { ps.each((*pgtest.Proxy).Reset) }
 
 // proc is a process of the fleet.
 type proc struct {

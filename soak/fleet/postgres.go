@@ -25,6 +25,14 @@ func newBase(c Config) (base, error) {
 	switch c.Arena {
 	case "direct":
 		return &postgres{}, nil
+	case "pooler":
+		return &pooler{}, nil
+	case "replica":
+		return &replica{}, nil
+	case "remote":
+		return newRemote()
+	case "sqlite":
+		return &sqlite{}, nil
 	}
 	return nil, fmt.Errorf("arena %q: there are %s", c.Arena, strings.Join(Arenas(), ", "))
 }
@@ -63,24 +71,31 @@ type postgres struct {
 
 func (b *postgres) prepare(ctx context.Context, f *Fleet) error {
 	b.fleet = f
-	if f.Server != nil {
-		b.server = f.Server.server
-	} else {
-		b.server = pgtest.Start(f.stage, settings()...)
-	}
-	if err := b.database(ctx); err != nil {
+	if err := b.serve(ctx); err != nil {
 		return err
 	}
-	for id := range f.Places {
-		f.places = append(f.places, &place{
-			fleet: f, id: id + 1, lock: pgtest.NewProxy(f.stage, b.server.Addr()), app: pgtest.NewProxy(f.stage, b.server.Addr()),
-		})
-	}
+	b.proxies(b.server.Addr())
 	return nil
 }
 
-// database makes one that is ready for a fleet.
-func (b *postgres) database(ctx context.Context) error {
+// proxies makes the places, whose Leaders reach the server by way of lock.
+func (b *postgres) proxies(lock string) {
+	f := b.fleet
+	for id := range f.Places {
+		f.places = append(f.places, &place{
+			fleet: f, id: id + 1,
+			lock: proxies{pgtest.NewProxy(f.stage, lock)}, app: proxies{pgtest.NewProxy(f.stage, b.server.Addr())},
+		})
+	}
+}
+
+// serve starts a server, if it is not a shared one, and makes a database that is ready for a fleet.
+func (b *postgres) serve(ctx context.Context, more ...string) error {
+	if f := b.fleet; f.Server != nil {
+		b.server = f.Server.server
+	} else {
+		b.server = pgtest.Start(f.stage, append(settings(), more...)...)
+	}
 	b.url = b.server.Database(b.fleet.stage)
 	pgtest.Exec(b.fleet.stage, b.url, ledgerSchema)
 	pgtest.Exec(b.fleet.stage, b.url, leader.TermsSQL)
@@ -121,8 +136,9 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-func (b *postgres) urls(p *place) (lock, app string) { return p.lock.URL(b.url), p.app.URL(b.url) }
+func (b *postgres) urls(p *place) (lock, app string) { return p.lock.url(b.url), p.app.url(b.url) }
 func (b *postgres) driver() string                   { return "" }
+func (b *postgres) rest()                            {}
 
 func (b *postgres) version() string {
 	version := "?"
@@ -158,37 +174,47 @@ func (b *postgres) load(ctx context.Context) (e history.Event, err error) {
 		b.probe = nil
 	}
 	for _, p := range b.fleet.places {
-		if p.lock != nil { // each statement is one of these: of the simple protocol, or of the extended one
-			e.Statements += p.lock.Count('Q') + p.lock.Count('E')
+		for _, proxy := range p.lock { // each statement is one of these: of the simple protocol, or of the extended one
+			e.Statements += proxy.Count('Q') + proxy.Count('E')
 		}
 	}
 	return e, err
 }
 
-// commits reads the server's log when the last transaction of the fleet has ended: who was killed may have left one.
+// commits reads the server's log.
 func (b *postgres) commits(ctx context.Context) (commits []history.Commit, err error) {
-	if b.probe != nil {
-		_ = b.probe.Close(ctx) // it has nothing to say any more
-		b.probe = nil
-	}
-	for _, p := range b.fleet.places {
-		if p.app != nil {
-			p.app.Heal()
-		}
-	}
+	b.forget()
 	err = b.with(ctx, func(conn *pgx.Conn) error {
-		const busy = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND (application_name LIKE 'ledger/%' OR application_name LIKE 'leader-terms/%') AND state <> 'idle'`
-		for deadline, n := time.Now().Add(10*time.Second), 1; n > 0 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			if err := conn.QueryRow(ctx, busy).Scan(&n); err != nil {
-				return err
-			}
+		err := b.quiet(ctx, conn)
+		if err == nil {
+			commits, err = b.slot.read(ctx, conn)
 		}
-		var err error
-		commits, err = b.slot.read(ctx, conn)
 		return err
 	})
 	return commits, err
+}
+
+// forget ends the connection of load.
+func (b *postgres) forget() {
+	if b.probe != nil {
+		hangUp(b.probe)
+		b.probe = nil
+	}
+}
+
+// quiet returns when the last transaction of the fleet has ended: who was killed may have left one.
+func (b *postgres) quiet(ctx context.Context, conn *pgx.Conn) error {
+	const busy = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND (application_name LIKE 'ledger/%' OR application_name LIKE 'leader-terms/%') AND state <> 'idle'`
+	for deadline, n := time.Now().Add(10*time.Second), 1; n > 0; time.Sleep(10 * time.Millisecond) {
+		if err := conn.QueryRow(ctx, busy).Scan(&n); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d transactions of a fleet that is gone go on", n)
+		}
+	}
+	return nil
 }
 
 func (b *postgres) terminate(ctx context.Context, apps func() []string) (now func() error, err error) {
@@ -196,8 +222,9 @@ func (b *postgres) terminate(ctx context.Context, apps func() []string) (now fun
 	if err != nil {
 		return nil, err
 	}
-	const sql = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-		WHERE application_name = ANY($1) AND datname = current_database()`
+	// Not pg_stat_activity, whose tables are shared by all databases: it takes locks, which may all be taken.
+	const sql = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_get_activity(NULL) WHERE application_name = ANY($1)
+		AND datid = (SELECT datid FROM pg_stat_get_activity(pg_backend_pid()))`
 	if _, err = conn.Prepare(ctx, "terminate", sql); err != nil { // from here on it needs little
 		hangUp(conn)
 		return nil, err
