@@ -31,6 +31,7 @@ func main() {
 	flag.IntVar(&o.places, "places", 3, "places of an episode, with a process in each")
 	flag.IntVar(&o.names, "names", 3, "names that all processes contend for")
 	flag.StringVar(&o.broken, "broken", "", "a control, which the checks must see: "+strings.Join(controls(), ", "))
+	flag.StringVar(&o.old, "old", "", "a revision of the repository: processes begin with the library as it was there, and are replaced one by one")
 	flag.StringVar(&o.keep, "keep", "", "folder for the histories of all episodes; without it those with a violation are kept in a temporary one")
 	flag.StringVar(&o.report, "report", "", "folder for report.html and report.md")
 	flag.BoolVar(&o.planOnly, "plan", false, "print the plans only")

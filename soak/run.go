@@ -34,7 +34,7 @@ type options struct {
 	length, faults, calm time.Duration
 	seed                 uint64
 	one, planOnly        bool
-	arenas, broken       string
+	arenas, broken, old  string
 	places, names        int
 	keep, report         string
 }
@@ -78,6 +78,14 @@ func run(ctx context.Context, o options) (sound bool, err error) {
 		Options: []string{fmt.Sprintf("%d places", o.places), fmt.Sprintf("%d names", o.names),
 			fmt.Sprintf("%v of faults and %v of calm in each episode", o.faults, o.calm)},
 	}}
+	if o.old != "" {
+		old, err := fleet.BuildOld(ctx, dir, o.old)
+		if err != nil {
+			return false, err
+		}
+		r.before = &old
+		r.run.Versions = append(r.run.Versions, "leader "+o.old+", replaced in the course of each episode")
+	}
 	seeds := rand.New(rand.NewPCG(o.seed, 0))
 	for n := 1; ctx.Err() == nil; n++ {
 		seed := seeds.Uint64() >> 12
@@ -98,6 +106,7 @@ type soak struct {
 
 	dir     string
 	worker  fleet.Worker
+	before  *fleet.Worker // that is replaced
 	run     report.Run
 	skipped []string // arenas
 }
@@ -113,6 +122,9 @@ func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) er
 		c.Names = append(c.Names, string(rune('a'+i)))
 	}
 	c.Plan = faults.Plan(seed, arena, r.places, c.Timing, r.faults)
+	if c.Old = r.before; c.Old != nil {
+		c.Plan = faults.Deploy(c.Plan, r.places, r.faults)
+	}
 	fmt.Printf("episode %d: %s, seed %d, %d faults\n", n, arena, seed, len(c.Plan))
 	for _, f := range c.Plan {
 		fmt.Println("   ", f)
@@ -221,6 +233,9 @@ func (o options) command() string {
 		o.length, o.seed, o.arenas, o.faults, o.calm, o.places, o.names)
 	if o.one {
 		text += " -one"
+	}
+	if o.old != "" {
+		text += " -old " + o.old
 	}
 	if o.broken != "" {
 		text += " -broken " + o.broken

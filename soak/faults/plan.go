@@ -166,7 +166,19 @@ func Plan(seed uint64, arena string, places int, timing history.Timing, length t
 		plan = append(plan, one(random, process, arena, place, timing, length)...)
 		plan = append(plan, one(random, network, arena, place, timing, length)...)
 	}
-	plan = append(plan, one(random, server, arena, 0, timing, length)...)
+	return number(append(plan, one(random, server, arena, 0, timing, length)...))
+}
+
+// Deploy adds to a plan that the process of one place after the other is replaced, spread over length.
+func Deploy(plan []Fault, places int, length time.Duration) []Fault {
+	for place := 1; place <= places; place++ {
+		plan = append(plan, New(Replace, place, length*time.Duration(place)/time.Duration(places+1), 100*time.Millisecond))
+	}
+	return number(plan)
+}
+
+// number sorts a plan and numbers it.
+func number(plan []Fault) []Fault {
 	slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	for i := range plan {
 		plan[i].ID = i + 1

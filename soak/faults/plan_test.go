@@ -46,3 +46,18 @@ func TestPlanKnowsEachKind(t *testing.T) {
 		assert.ElementsMatch(t, faults.Kinds(arena), kinds, arena)
 	}
 }
+
+func TestDeployReplacesEachPlace(t *testing.T) {
+	plan := faults.Plan(1, "direct", 3, timing(), 20*time.Second)
+	before := len(plan)
+	plan = faults.Deploy(plan, 3, 20*time.Second)
+	require.Len(t, plan, before+3)
+	replaced := make(map[int]bool)
+	for i, f := range plan {
+		assert.Equal(t, i+1, f.ID)
+		if f.Kind == faults.Replace {
+			replaced[f.Place] = true
+		}
+	}
+	assert.Len(t, replaced, 3)
+}

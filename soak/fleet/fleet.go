@@ -36,7 +36,7 @@ type Config struct {
 	Calm     time.Duration // how long the fleet goes on after the faults
 
 	Worker Worker
-	Old    *Worker // half of the processes begin with it, and are replaced one by one by those of Worker
+	Old    *Worker // the first process of each place is of it; those that follow are of Worker
 	Dir    string  // where the tapes go
 	Log    func(string)
 	Server *Server // to share one; nil: one of its own
@@ -230,9 +230,9 @@ func (f *Fleet) procs() (all []*proc) {
 	return all
 }
 
-// program is what the next process of a place is built with.
-func (f *Fleet) program(place int, born int) Worker {
-	if f.Old != nil && born == 1 && place%2 == 1 {
+// program is what a process of a place is built with, counted from 1.
+func (f *Fleet) program(born int) Worker {
+	if f.Old != nil && born == 1 {
 		return *f.Old
 	}
 	return f.Worker

@@ -97,7 +97,7 @@ func (p *place) start() (*proc, error) {
 	p.mu.Unlock()
 	f := p.fleet
 	node := fmt.Sprintf("p%d.%d", p.id, born)
-	program := f.program(p.id, born)
+	program := f.program(born)
 	text, err := json.Marshal(f.job(p, node, born, program.Version))
 	if err != nil {
 		return nil, err
