@@ -75,8 +75,10 @@ func run(ctx context.Context, o options) (sound bool, err error) {
 	r := &soak{options: o, dir: dir, worker: worker, run: report.Run{
 		Seed: o.seed, Command: o.command(), Began: time.Now(), Machine: machine(),
 		Versions: []string{runtime.Version(), "leader " + worker.Version},
-		Options: []string{fmt.Sprintf("%d places", o.places), fmt.Sprintf("%d names", o.names),
-			fmt.Sprintf("%v of faults and %v of calm in each episode", o.faults, o.calm)},
+		Options: []string{
+			fmt.Sprintf("%d places", o.places), fmt.Sprintf("%d names", o.names),
+			fmt.Sprintf("%v of faults and %v of calm in each episode", o.faults, o.calm),
+		},
 	}}
 	if o.old != "" {
 		old, err := fleet.BuildOld(ctx, dir, o.old)

@@ -188,3 +188,37 @@ func TestPostgresControls(t *testing.T) {
 	}
 	assert.Len(t, crew.Broken(), 8, "all of them are above")
 }
+
+// TestPostgresArenas: what the other arenas have is done and undone there, and the fleet does not mind.
+func TestPostgresArenas(t *testing.T) {
+	t.Parallel()
+	for arena, plan := range map[string][]faults.Fault{
+		"pooler":  slices.Concat(row(0, faults.Bounce, faults.Fast), row(1, faults.Hole), row(2, faults.Kill)),
+		"replica": slices.Concat(row(0, faults.Promote), row(1, faults.AllHole), row(2, faults.Kill)),
+		"remote":  slices.Concat(row(1, faults.LinkDown), row(2, faults.Silence), row(3, faults.NoRoute)),
+	} {
+		t.Run(arena, func(t *testing.T) {
+			t.Parallel()
+			c := config(t)
+			c.Arena, c.Plan, c.Calm = arena, plan, 2*time.Second
+			ep, result := run(t, c)
+			assert.Empty(t, result.Violations)
+			assert.NotEmpty(t, ep.Commits)
+		})
+	}
+}
+
+func TestSQLiteEachFault(t *testing.T) {
+	t.Parallel()
+	c := config(t)
+	c.Arena, c.Calm = "sqlite", time.Second
+	c.Plan = slices.Concat(
+		row(1, faults.Kill, faults.Slow, faults.Panics, faults.Storm, faults.Clock),
+		row(2, faults.Pause, faults.Resigns, faults.Stub, faults.Back),
+		row(3, faults.Replace),
+		row(0, faults.Crowd, faults.DiskFull),
+	)
+	ep, result := run(t, c)
+	assert.Empty(t, result.Violations)
+	assert.NotEmpty(t, ep.Commits)
+}
