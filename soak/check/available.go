@@ -114,7 +114,7 @@ func (v *view) gap(g gap) {
 			after, events = g.after.String(), slices.Clone(g.after.events)
 		}
 		v.violate(Unled, g.name, g.from, fmt.Sprintf("%s was not led from %v to %v, after %s; %s waited for %v of them, and may for %v",
-			g.name, g.from, g.till, after, who.node.name, longest, bound), append(events, who.event)...)
+			g.name, v.since(g.from), v.since(g.till), after, who.node.name, longest.Round(time.Millisecond), bound), append(events, who.event)...)
 	}
 }
 

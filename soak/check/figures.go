@@ -33,19 +33,21 @@ func leaks(v *view) {
 	cover := v.cover(Leak)
 	for _, n := range v.sorted() {
 		groups := make(map[[2]int][]history.Event)
-		var calls, tasks int
+		calls := make(map[int64]bool) // Resign has an Op and a Done too
+		var tasks int
 		for _, e := range n.events {
 			switch e.Kind {
 			case history.Contend:
-				calls++
+				calls[e.Op] = true
 			case history.Done:
-				calls = max(0, calls-1)
+				delete(calls, e.Op)
 			case history.Start:
 				tasks++
 			case history.Stop:
 				tasks--
 			case history.Sample:
-				groups[[2]int{calls, tasks}] = append(groups[[2]int{calls, tasks}], e)
+				same := [2]int{len(calls), tasks}
+				groups[same] = append(groups[same], e)
 			}
 		}
 		for same, samples := range groups {
@@ -68,7 +70,7 @@ func (v *view) grows(n *node, same [2]int, samples []history.Event, what string,
 	most, least := slices.MaxFunc(early, less), slices.MinFunc(late, less)
 	if of(least) > of(most)+more {
 		v.violate(Leak, "", least.At, fmt.Sprintf("%s with %d calls and %d tasks: at most %d %s until %v, and no less than %d after %v",
-			n.name, same[0], same[1], of(most), what, early[len(early)-1].At, of(least), late[0].At), most, least)
+			n.name, same[0], same[1], of(most), what, v.since(early[len(early)-1].At), of(least), v.since(late[0].At)), most, least)
 	}
 }
 
@@ -132,7 +134,7 @@ func costs(v *view) {
 		got := float64(last.Statements - first.Statements)
 		v.out.Rates = append(v.out.Rates, Rate{What: "statements of lock sessions in calm times", Value: got / seconds, Bound: bound / seconds, Unit: "per second"})
 		if got > bound {
-			v.violate(Cost, "", last.At, fmt.Sprintf("%.0f statements from %v to %v, of at most %.0f", got, first.At, last.At, bound), first, last)
+			v.violate(Cost, "", last.At, fmt.Sprintf("%.0f statements from %v to %v, of at most %.0f", got, v.since(first.At), v.since(last.At), bound), first, last)
 		}
 	}
 }

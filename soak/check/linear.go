@@ -127,11 +127,11 @@ func (v *view) shortest(spans []*Span, tries []porcupine.Operation) (time.Durati
 	}
 	n := 1 + sort.Search(len(spans)-1, func(n int) bool { return fails(n + 1) }) // an order of more tasks is one of fewer
 	last := spans[n-1]
-	text := fmt.Sprintf("there is no order with %v, which was called at %v", last, last.Called)
+	text := fmt.Sprintf("there is no order with %v, which was called at %v", last, v.since(last.Called))
 	events := slices.Clone(last.events)
 	if n > 1 {
 		before := spans[n-2]
-		text += fmt.Sprintf(", after %v, whose lock may be free from %v on", before, v.freeFrom(before))
+		text += fmt.Sprintf(", after %v, whose lock may be free from %v on", before, v.since(v.freeFrom(before)))
 		events = append(slices.Clone(before.events), events...)
 	}
 	return last.Start, text, events

@@ -30,7 +30,7 @@ func overlaps(v *view) {
 func (v *view) pair(a, b *Span) {
 	events := slices.Concat(a.events, b.events)
 	length := min(a.End, b.End) - b.Start
-	what := fmt.Sprintf("%v began while %v ran, for %v; it was told at %v", b, a, length, v.toldText(a))
+	what := fmt.Sprintf("%v began while %v ran, for %v; it was told at %v", b, a, length.Round(time.Microsecond), v.toldText(a))
 	if a.Node == b.Node {
 		v.violate(Beside, b.Name, b.Start, what, events...)
 		return
@@ -44,7 +44,7 @@ func (v *view) pair(a, b *Span) {
 		}
 	}
 	for _, e := range excuses {
-		what += fmt.Sprintf("; %s #%d of [%v, %v] allows it from %v on, and the other to be told %v later", e.by.Kind, e.by.ID, e.by.From, e.by.Until, e.free, e.late)
+		what += fmt.Sprintf("; %s #%d of [%v, %v] allows it from %v on, and the other to be told %v later", e.by.Kind, e.by.ID, v.since(e.by.From), v.since(e.by.Until), v.since(e.free), e.late)
 	}
 	if len(excuses) == 0 {
 		what += "; it had no injury that allows it"
@@ -56,7 +56,7 @@ func (v *view) toldText(s *Span) string {
 	if !s.WasTold {
 		return "no time"
 	}
-	return fmt.Sprintf("%v (%s)", s.Told, s.Cause)
+	return fmt.Sprintf("%v (%s)", v.since(s.Told), s.Cause)
 }
 
 // told checks G2 and G3 without another task: one that has lost its lock is told in time, whether or not somebody else
@@ -90,7 +90,7 @@ func told(v *view) {
 				slack = After + Notice
 			}
 			if latest := n.awake(from, bound+slack); s.seen() > latest {
-				what := fmt.Sprintf("%v was told at %v, after %s #%d of [%v, %v]: by %v it had to be", s, v.toldText(s), i.Kind, i.ID, i.From, i.Until, latest)
+				what := fmt.Sprintf("%v was told at %v, after %s #%d of [%v, %v]: by %v it had to be", s, v.toldText(s), i.Kind, i.ID, v.since(i.From), v.since(i.Until), v.since(latest))
 				v.violate(Late, s.Name, s.seen(), what, s.events...)
 			}
 		}

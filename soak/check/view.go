@@ -29,6 +29,7 @@ type Span struct {
 	Returned   time.Duration // when Run or Try had returned; that of the last event if it is not known
 
 	events []history.Event // those that it is made of
+	view   *view
 }
 
 // Lost says whether the task was told that its lock may be gone.
@@ -43,7 +44,7 @@ func (s *Span) seen() time.Duration {
 }
 
 func (s *Span) String() string {
-	return fmt.Sprintf("%s/%d of %s [%v, %v]", s.Name, s.Term, s.Node, s.Start, s.End)
+	return fmt.Sprintf("%s/%d of %s [%v, %v]", s.Name, s.Term, s.Node, s.view.since(s.Start), s.view.since(s.End))
 }
 
 // Injury is a fault with the time that it lasted.
@@ -78,7 +79,8 @@ type view struct {
 	calls    []*call
 	injuries []*Injury
 	calm     [][2]time.Duration // from Calm to whatever is no longer calm
-	end      time.Duration      // of the last event
+	begin    time.Duration      // of the first event
+	end      time.Duration      // of the last one
 	closing  time.Duration      // of Close
 	sqlite   bool
 	major    int // version of PostgreSQL, 0 if it is not known
@@ -96,7 +98,7 @@ func look(ep *history.Episode) *view {
 	v.major = majorOf(ep.Server)
 	events := slices.SortedStableFunc(slices.Values(ep.Events), func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
 	if len(events) > 0 {
-		v.end = events[len(events)-1].At
+		v.begin, v.end = events[0].At, events[len(events)-1].At
 	}
 	v.closing = v.end
 	for _, e := range events {
@@ -113,6 +115,9 @@ func look(ep *history.Episode) *view {
 	slices.SortStableFunc(v.spans, func(a, b *Span) int { return cmp.Compare(a.Start, b.Start) })
 	return v
 }
+
+// since is a time as a reader counts it: from the begin of the episode, in milliseconds.
+func (v *view) since(at time.Duration) time.Duration { return (at - v.begin).Round(time.Millisecond) }
 
 func majorOf(server string) int {
 	for word := range strings.FieldsSeq(server) {
@@ -218,7 +223,7 @@ func (v *view) findSpans(n *node) {
 			}
 			s = &Span{
 				Name: e.Name, Node: n.name, Place: n.place, Op: e.Op, Term: e.Term, Stubborn: e.Stubborn,
-				Called: c.event.At, Start: e.At, End: -1, Returned: v.end, events: []history.Event{e},
+				view: v, Called: c.event.At, Start: e.At, End: -1, Returned: v.end, events: []history.Event{e},
 			}
 			if len(c.spans) > 0 {
 				s.Called = c.spans[len(c.spans)-1].End

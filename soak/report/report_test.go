@@ -86,7 +86,7 @@ func TestWrite(t *testing.T) {
 	files := write(t, run)
 	text, elements := parse(t, files["report.html"])
 	for _, fact := range []string{
-		"Passed. no violations in 2 episodes. Of 1 episode with a fault in the library itself, 1 were caught.", "4711", run.Command, run.Machine, "go1.26.0", "leader v0.9.0",
+		"Passed. No violations in 2 episodes. Caught 1 of 1 episode whose fleet is deliberately broken.", "4711", run.Command, run.Machine, "go1.26.0", "leader v0.9.0",
 		"2026-12-02 03:04:05 UTC", "seed 1", "seed 2", "Retry 200 ms", "billing", "reports", "SIGKILL", "black hole", "calm",
 		"takeover", "told", "overlap", string(check.Overlap), string(sim.Early), "Excused", "3 names",
 	} {
@@ -119,10 +119,10 @@ func TestVerdict(t *testing.T) {
 		ok   bool
 		says string
 	}{
-		{"nothing", runOf(), false, "Failed. no violations in no episodes."},
+		{"nothing", runOf(), false, "Failed. No violations in no episodes."},
 		{"a violation", runOf(sim.Episode(1, sim.Sound), broken(sim.Early, "")), false, "1 episode of them violated something."},
-		{"a fault that is caught", runOf(sim.Episode(1, sim.Early)), true, "Of 1 episode with a fault in the library itself, 1 were caught."},
-		{"a fault that is not caught", runOf(broken(sim.Sound, "nothing at all")), false, "0 were caught"},
+		{"a fault that is caught", runOf(sim.Episode(1, sim.Early)), true, "Passed. Caught 1 of 1 episode"},
+		{"a fault that is not caught", runOf(broken(sim.Sound, "nothing at all")), false, "Caught 0 of 1 episode"},
 		{"an episode that failed", report.Run{Episodes: []report.Episode{{History: sim.Episode(1, sim.Sound), Trouble: "the server does not start"}}}, false, "1 episode could not be carried out."},
 	} {
 		assert.Equal(t, c.ok, c.run.OK(), c.what)

@@ -58,7 +58,7 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%.0f ms", d.Seconds()*1e3)
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d < time.Hour:
+	case d < 2*time.Minute:
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	default:
 		return d.Round(time.Second).String()

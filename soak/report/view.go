@@ -156,12 +156,13 @@ func (v *view) verdict() string {
 		parts = append(parts, fmt.Sprintf("%s of them violated something.", plural(ill, "episode")))
 	}
 	if v.Controls > 0 {
-		parts = append(parts, fmt.Sprintf("Of %s with a fault in the library itself, %d were caught.", plural(v.Controls, "episode"), v.Controls-missed))
+		parts = append(parts, fmt.Sprintf("Caught %d of %s whose fleet is deliberately broken.", v.Controls-missed, plural(v.Controls, "episode")))
 	}
 	if troubled > 0 {
 		parts = append(parts, fmt.Sprintf("%s could not be carried out.", plural(troubled, "episode")))
 	}
-	return strings.Join(parts, " ")
+	text := strings.Join(parts, " ")
+	return strings.ToUpper(text[:min(1, len(text))]) + text[min(1, len(text)):]
 }
 
 func plural(n int, what string) string {
@@ -238,7 +239,11 @@ func newFleet(number int, e Episode) *fleet {
 	f.Facts = fmt.Sprintf("%s %s, %s, %s over %s, %s of %s; Retry %s, Check %s, Lease %s, SessionTimeout %s, tasks stop within %s",
 		h.Backend, h.Server, h.Arena, span(end-begin), plural(h.Places, "place"), plural(len(processes), "process"), plural(len(h.Names), "name"),
 		span(t.Retry), span(t.Check), span(t.Lease), span(t.SessionTimeout), span(h.StopTime))
-	for _, found := range e.Result.Violations[:min(mostViolations, len(e.Result.Violations))] {
+	most := mostViolations
+	if h.Broken != "" { // which has as many as it likes
+		most = 3
+	}
+	for _, found := range e.Result.Violations[:min(most, len(e.Result.Violations))] {
 		f.Violations = append(f.Violations, inWords(found))
 	}
 	f.More = len(e.Result.Violations) - len(f.Violations)
