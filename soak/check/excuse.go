@@ -44,46 +44,26 @@ type excuse struct {
 }
 
 // excuses returns what the injuries of its process allow for a task. A task that has lost its lock on SQLite has died.
-func (v *view) excuses(s *Span) []excuse {
+func (v *view) excuses(s *Span) (all []excuse) {
 	if v.sqlite {
 		return nil
 	}
 	n := v.nodes[s.Node]
-	var all []excuse
+	held := v.ep.Options.SessionTimeout - v.ep.Options.Lease - Timer // for which the server keeps the lock after the process has given it up
 	for _, i := range n.injuries {
 		c := classOf(i.Reach)
 		if c == harmless || i.From > s.End || i.Until+After < s.Start {
 			continue
 		}
-		e := excuse{by: i, free: max(i.From, s.Start)}
-		opt := v.ep.Options
-		held := opt.SessionTimeout - opt.Lease - Timer // for which the server keeps the lock after the process has given it up
-		latest := i.Until + After                      // at which the session was lost
-		switch c {
-		case quiet:
-			latest += opt.Lease + Timer
-			e.free = v.quietFrom(n, i) + held
-			e.last = i.Until + After + opt.SessionTimeout + Backoff
-		case frozen:
-			latest += Notice
-			e.free, e.late = v.quietFrom(n, i)+held, Notice
-			e.last = i.Until + After + opt.SessionTimeout + Backoff
-		case ended:
-			e.late = Notice
-			if n.cutOff(i.From, i.Until+After+Notice) {
-				e.late = opt.Lease + Timer
-			}
-			latest += e.late
-			e.last = i.Until + After + Backoff
-		case switched:
-			e.late = opt.Lease + Timer
-			latest += e.late
-			e.last = i.Until + After + Backoff
-		}
-		if s.Lost() {
-			if s.Told < i.From || s.Told > n.awake(i.Until, latest-i.Until) {
-				continue // another one was to blame
-			}
+		e, latest := v.excuse(n, s, i)
+		switch over := c == ended || c == switched; {
+		case !s.Lost():
+		case over && s.Told < i.From:
+			// It was told before, and the lock is free only now: a session that was given up is held open while its task stops.
+			e.late, e.last = 0, 0
+		case s.Told < i.From || s.Told > n.awake(i.Until, latest-i.Until):
+			continue // another one was to blame
+		default:
 			e.last = 0 // it is known when the lock was lost; others may ask for it at any time
 			if c == quiet && n.active(v.quietFrom(n, i), s.Told) == s.Told-v.quietFrom(n, i) {
 				e.free = s.Told + held // it was told when its lease ended, which tells when the server heard of it last
@@ -92,6 +72,38 @@ func (v *view) excuses(s *Span) []excuse {
 		all = append(all, e)
 	}
 	return all
+}
+
+// excuse returns what an injury allows for a task of which nobody knows why it has lost its lock, and until when it can have been
+// lost because of it.
+func (v *view) excuse(n *node, s *Span, i *Injury) (e excuse, latest time.Duration) {
+	opt := v.ep.Options
+	held := opt.SessionTimeout - opt.Lease - Timer
+	e = excuse{by: i, free: max(i.From, s.Start)}
+	latest = i.Until + After
+	switch classOf(i.Reach) {
+	case quiet:
+		latest += opt.Lease + Timer
+		e.free = v.quietFrom(n, i) + held
+		e.last = i.Until + After + opt.SessionTimeout + Backoff
+	case frozen:
+		latest += Notice
+		e.free, e.late = v.quietFrom(n, i)+held, Notice
+		e.last = i.Until + After + opt.SessionTimeout + Backoff
+	case ended:
+		e.late = Notice
+		if n.cutOff(i.From, i.Until+After+Notice) {
+			e.late = opt.Lease + Timer
+		}
+		latest += e.late
+		e.last = i.Until + After + Backoff
+	case switched:
+		e.late = opt.Lease + Timer
+		latest += e.late
+		e.last = i.Until + After + Backoff
+	default:
+	}
+	return e, latest
 }
 
 // quietFrom is since when the server may have heard nothing: since the first of the silences that follow each other up to

@@ -44,10 +44,10 @@ func (f *figure) Worst() string { return span(f.At(1)) }
 
 // Limit is the bound in words.
 func (f *figure) Limit() string {
-	switch {
-	case f.Bound == 0:
+	switch f.Bound {
+	case 0:
 		return "–"
-	case f.Bound == f.Least:
+	case f.Least:
 		return span(f.Bound)
 	default:
 		return span(f.Least) + " to " + span(f.Bound)
