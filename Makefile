@@ -19,9 +19,15 @@ bench:
 	GOWORK=off go test -run '^$$' -bench . -benchmem ./...
 	@if [ -f bench/go.mod ]; then cd bench && GOWORK=off go test -run '^$$' -bench . -benchmem ./...; fi
 
-# The state machine over and over, before a release.
+# Before a release: fleets of real processes under random faults, for SOAK with each of SEEDS, with a report of each in
+# soak-report/; and the state machine over and over. It goes on after a violation, to show them all.
+SEEDS = 1 2 3
+SOAK = 10m
 soak:
-	GOWORK=off go test -race -count=100 -run '^TestLoop' .
+	@status=0; for seed in $(SEEDS); do \
+		(cd soak && GOWORK=off go run . -for $(SOAK) -arena all -seed $$seed -report ../soak-report/$$seed) || status=1; \
+	done; exit $$status
+	GOWORK=off go test -race -count=100 -timeout 120m -run '^(TestLoop|FuzzRun)' .
 
 # 1,000 random histories of processes that are frozen, killed, replaced and cut off, on PostgreSQL.
 histories:
