@@ -136,6 +136,8 @@ func (f *Fleet) episode(ep *history.Episode) error {
 	if err != nil {
 		return err
 	}
+	f.base.rest()
+	f.lastLoad(f.ctx)
 	ep.Commits, err = f.base.commits(f.ctx)
 	return err
 }
@@ -152,8 +154,6 @@ func (f *Fleet) happen(ctx context.Context) error {
 	f.Say(history.Event{Kind: history.Close})
 	err = errors.Join(err, f.leaveAll())
 	f.Say(history.Event{Kind: history.End})
-	f.base.rest()
-	f.lastLoad(ctx)
 	return errors.Join(err, ctx.Err())
 }
 
