@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/internal/ledger"
 	"github.com/oxygenhub/leader/internal/pgtest"
 	"github.com/oxygenhub/leader/soak/history"
 )
@@ -97,7 +98,7 @@ func (b *postgres) serve(ctx context.Context, more ...string) error {
 		b.server = pgtest.Start(f.stage, append(settings(), more...)...)
 	}
 	b.url = b.server.Database(b.fleet.stage)
-	pgtest.Exec(b.fleet.stage, b.url, ledgerSchema)
+	pgtest.Exec(b.fleet.stage, b.url, ledger.SQL)
 	pgtest.Exec(b.fleet.stage, b.url, leader.TermsSQL)
 	b.slot = logOf{slot: fmt.Sprintf("soak_%x_%x", b.fleet.Seed, time.Now().UnixNano())}
 	return b.with(ctx, func(conn *pgx.Conn) error { return b.slot.open(ctx, conn) })
