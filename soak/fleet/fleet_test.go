@@ -156,7 +156,7 @@ func TestPostgresControls(t *testing.T) {
 		plan   []faults.Fault
 	}{
 		crew.Early: {rules: []check.Rule{check.Overlap}, calm: 2 * time.Second},
-		crew.Split: {rules: []check.Rule{check.Overlap}, calm: 2 * time.Second},
+		crew.Split: {rules: []check.Rule{check.Order}, calm: 2 * time.Second},
 		crew.Select: {rules: []check.Rule{ledger.Stale, ledger.Order}, tasks: crew.Ordinary, plan: []faults.Fault{
 			faults.New(faults.Pause, 1, 100*time.Millisecond, 2500*time.Millisecond),
 			faults.New(faults.Pause, 2, 3*time.Second, 2500*time.Millisecond),
