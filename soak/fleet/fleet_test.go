@@ -164,7 +164,7 @@ func TestPostgresControls(t *testing.T) {
 		}, calm: time.Second},
 		crew.Lease:  {rules: []check.Rule{check.Late}, tasks: crew.Ordinary, plan: everywhere(faults.Hole, 100*time.Millisecond, 3*time.Second), calm: time.Second},
 		crew.Once:   {rules: []check.Rule{check.Unled}, places: 1, tasks: crew.Ordinary, plan: row(1, faults.Terminate), calm: 12 * time.Second},
-		crew.Leak:   {rules: []check.Rule{check.Leak}, places: 1, names: 1, tasks: crew.Short, shift: 100 * time.Millisecond, calm: 20 * time.Second},
+		crew.Leak:   {rules: []check.Rule{check.Leak}, places: 1, names: 1, tasks: crew.Short, shift: 400 * time.Millisecond, calm: 22 * time.Second},
 		crew.Chatty: {rules: []check.Rule{check.Cost}, tasks: crew.Ordinary, calm: 11 * time.Second},
 		crew.Stale:  {rules: []check.Rule{check.Holds}, calm: 6 * time.Second},
 	} {
