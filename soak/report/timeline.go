@@ -184,7 +184,11 @@ func (t *timeline) marks(injuries []*check.Injury) {
 	for _, e := range t.ep.Events {
 		if e.Kind == history.Calm || e.Kind == history.Close {
 			t.line("calm", t.x(e.At), t.top-4, t.x(e.At), t.y, "")
-			t.text("small good", "start", t.x(e.At)+3, t.y+9, string(e.Kind))
+			anchor, at := "start", t.x(e.At)+3
+			if at > wide-right-30 { // it would end outside
+				anchor, at = "end", t.x(e.At)-3
+			}
+			t.text("small good", anchor, at, t.y+9, string(e.Kind))
 		}
 	}
 	t.y += 12
