@@ -17,7 +17,10 @@ func (v *view) retry() time.Duration { return v.ep.Options.Retry * 6 / 5 }
 
 // grace is how long after the last fault a fleet may take to be as it was: a process that could not connect waits, and
 // a session that was given up is held.
-func (v *view) grace() time.Duration { return Backoff + v.ep.Options.SessionTimeout }
+func (v *view) grace() time.Duration { return Grace(v.ep.Options) }
+
+// Grace is how much of a calm time is not judged. An episode whose calm is not longer shows nothing of a healthy fleet.
+func Grace(t history.Timing) time.Duration { return Backoff + t.SessionTimeout }
 
 // gap is a time in which a name is not led, and nobody is frozen who still may lead.
 type gap struct {
@@ -135,35 +138,50 @@ func (v *view) waited(g gap, c *call, from, till time.Duration) (waited, bound t
 	if till <= from {
 		return waited, bound, ok
 	}
-	opt := v.ep.Options
-	for _, i := range c.node.injuries { // it may wait for a new session
-		if classOf(i.Reach) != harmless && i.From < till && i.Until+v.grace() > from {
-			cover.Excused[i.Kind]++
-			return waited, bound, ok
-		}
-	}
 	if c.node.killed && c.node.gone < till {
 		till = c.node.gone
 	}
-	allowed := v.retry() + Statement + Fence
-	if g.after != nil {
-		if held, ok := v.heldUntil(g.after); ok {
-			allowed += max(0, held-from)
+	for _, part := range v.well(c.node, from, till) {
+		from, till := part[0], part[1]
+		allowed := v.retry() + Statement + Fence
+		if g.after != nil {
+			if held, ok := v.heldUntil(g.after); ok {
+				allowed += max(0, held-from)
+			}
 		}
-	}
-	if kind, quiet := v.others(g, c, from, till); quiet {
-		if v.sqlite || !v.wakes() { // a frozen process may have got it just before
-			cover.Skipped++
-			return waited, bound, ok
+		if kind, quiet := v.others(g, c, from, till); quiet {
+			if v.sqlite || !v.wakes() { // a frozen process may have got it just before
+				cover.Skipped++
+				continue
+			}
+			cover.Excused[kind]++
+			allowed += v.ep.Options.SessionTimeout + v.retry()
 		}
-		cover.Excused[kind]++
-		allowed += opt.SessionTimeout + v.retry()
-	}
-	cover.Checked++
-	if !ok || till-from-allowed > waited-bound {
-		waited, bound, ok = till-from, allowed, true
+		cover.Checked++
+		if !ok || till-from-allowed > waited-bound {
+			waited, bound, ok = till-from, allowed, true
+		}
 	}
 	return waited, bound, ok
+}
+
+// well returns the parts of a time in which a process surely could ask: from an injury on it may wait for a new session, until
+// grace is over. An injury excuses no more of a long time than that.
+func (v *view) well(n *node, from, till time.Duration) (parts [][2]time.Duration) {
+	for _, i := range n.injuries { // by From
+		if classOf(i.Reach) == harmless || i.From >= till || i.Until+v.grace() <= from {
+			continue
+		}
+		v.cover(Unled).Excused[i.Kind]++
+		if i.From > from {
+			parts = append(parts, [2]time.Duration{from, i.From})
+		}
+		from = i.Until + v.grace()
+	}
+	if from < till {
+		parts = append(parts, [2]time.Duration{from, till})
+	}
+	return parts
 }
 
 // others says whether another process may have the lock without leading: it was cut off, frozen or killed since the name was

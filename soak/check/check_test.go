@@ -126,7 +126,7 @@ type h = [][]history.Event
 // TestOverlaps: what may happen beside another task and what may not, with the right injury, with that of another process
 // and with that of another time. The order of locks agrees, but for when a task is told, which it does not know.
 func TestOverlaps(t *testing.T) {
-	const overlap, order, late, beside = check.Overlap, check.Order, check.Late, check.Beside
+	const overlap, order, late, beside, calmly = check.Overlap, check.Order, check.Late, check.Beside, check.Calmly
 	cut, session, server, network := history.ReachCut, history.ReachSession, history.ReachServer, history.ReachNetwork
 	freeze, process, primary, load, writes := history.ReachFreeze, history.ReachProcess, history.ReachPrimary, history.ReachLoad, history.ReachWrites
 	second := func(start int) []history.Event { return run("y", 1, 8, 50, start, start+5000) }
@@ -142,14 +142,14 @@ func TestOverlaps(t *testing.T) {
 		{what: "the server ends the session", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, excuse: "a session"},
 		{what: "of the whole place", events: h{hurt(1, cut, "", 1, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, excuse: "a cut"},
 		{what: "of all places", events: h{hurt(1, server, "", 0, 900, 3000), lost("x", 1, 7, 10, 20, 920, 3100), second(3050)}, excuse: "a server"},
-		{what: "which it has given up, while its task stops", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, excuse: "a session"},
-		{what: "which it has given up, after the other had begun", events: h{hurt(1, session, "x", 0, 915, 916), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, want: []check.Rule{overlap, order}},
-		{what: "of another process, which has given it up", events: h{hurt(1, session, "y", 0, 900, 901), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, want: []check.Rule{overlap, order}},
-		{what: "of another process", events: h{hurt(1, session, "y", 0, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, want: []check.Rule{overlap, order}},
-		{what: "of another place", events: h{hurt(1, session, "", 2, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, want: []check.Rule{overlap, order}},
+		{what: "which it has given up, while its task stops", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, want: []check.Rule{calmly}, excuse: "a session"},
+		{what: "which it has given up, after the other had begun", events: h{hurt(1, session, "x", 0, 915, 916), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, want: []check.Rule{calmly, overlap, order}},
+		{what: "of another process, which has given it up", events: h{hurt(1, session, "y", 0, 900, 901), lost("x", 1, 7, 10, 20, 700, 1300), second(910)}, want: []check.Rule{calmly, overlap, order}},
+		{what: "of another process", events: h{hurt(1, session, "y", 0, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, want: []check.Rule{overlap, order, calmly}},
+		{what: "of another place", events: h{hurt(1, session, "", 2, 900, 901), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, want: []check.Rule{overlap, order, calmly}},
 		{what: "before the task had begun", events: h{hurt(1, session, "x", 0, 5, 6), lost("x", 1, 7, 510, 520, 920, 1300), second(910)}, want: []check.Rule{overlap, order}},
 		{what: "after the other had begun", events: h{hurt(1, session, "x", 0, 915, 916), lost("x", 1, 7, 10, 20, 920, 1300), second(910)}, want: []check.Rule{overlap, order}},
-		{what: "long before", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 9920, 9990), second(9910)}, want: []check.Rule{overlap, order, late}},
+		{what: "long before", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 9920, 9990), second(9910)}, want: []check.Rule{overlap, order, calmly, late}},
 		{what: "and it is told too late", events: h{hurt(1, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 1950, 2000), second(910)}, want: []check.Rule{overlap, order, late}},
 		{what: "while its caller has it stop", events: h{hurt(1, session, "x", 0, 900, 901), caller("x", 1, 7, 10, 20, 800, 1300), second(910)}, excuse: "a session"},
 		{what: "and nothing gets through", events: h{hurt(1, network, "", 1, 500, 4000), hurt(2, session, "x", 0, 900, 901), lost("x", 1, 7, 10, 20, 1505, 1600), run("z", 1, 8, 50, 910, 5000)}, excuse: "a session"},
@@ -161,22 +161,25 @@ func TestOverlaps(t *testing.T) {
 		{what: "silence, and the lock was free too early", events: h{hurt(1, network, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 1900, 3000), second(2950)}, want: []check.Rule{overlap, order}},
 		{what: "silence, and it was told too late", events: h{hurt(1, network, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 3500, 3600)}, want: []check.Rule{late}},
 		{what: "silence, and it was told after the other", events: h{hurt(1, network, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 3960, 4000), second(3950)}, want: []check.Rule{overlap, order, late}},
-		{what: "silence of another", events: h{hurt(1, network, "z", 0, 900, 6000), lost("x", 1, 7, 10, 20, 1900, 5000), second(3950)}, want: []check.Rule{overlap, order}},
-		{what: "silence that was over", events: h{hurt(1, network, "x", 0, 900, 1500), lost("x", 1, 7, 10, 20, 9000, 20000), second(12000)}, want: []check.Rule{overlap, order}},
+		{what: "silence of another", events: h{hurt(1, network, "z", 0, 900, 6000), lost("x", 1, 7, 10, 20, 1900, 5000), second(3950)}, want: []check.Rule{calmly, overlap, order}},
+		{what: "silence that was over", events: h{hurt(1, network, "x", 0, 900, 1500), lost("x", 1, 7, 10, 20, 9000, 20000), second(12000)}, want: []check.Rule{calmly, overlap, order}},
 		{what: "silence for less than a lease", events: h{hurt(1, network, "x", 0, 900, 1500), run("x", 1, 7, 10, 20, 3000)}},
+		{what: "read-only, and it was told at the next Check", events: h{hurt(1, writes, "", 0, 900, 6000), lost("x", 1, 7, 10, 20, 1100, 2000)}},
+		{what: "read-only, and it was not told", events: h{hurt(1, writes, "", 0, 900, 6000), run("x", 1, 7, 10, 20, 5000)}, want: []check.Rule{late}},
+		{what: "read-only for a moment", events: h{hurt(1, writes, "", 0, 900, 1700), run("x", 1, 7, 10, 20, 5000)}},
 		{what: "read-only, and the lock was free too early", events: h{hurt(1, writes, "", 0, 900, 6000), lost("x", 1, 7, 10, 20, 1100, 2000), second(1500)}, want: []check.Rule{overlap, order}},
 
 		{what: "frozen, and the server has waited", events: h{hurt(1, freeze, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 6010, 6200), second(3950)}, excuse: "a freeze"},
 		{what: "frozen, and the lock was free too early", events: h{hurt(1, freeze, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 6010, 6200), second(2500)}, want: []check.Rule{overlap, order}},
 		{what: "frozen, and told long after it woke", events: h{hurt(1, freeze, "x", 0, 900, 6000), lost("x", 1, 7, 10, 20, 7100, 7200), second(3950)}, want: []check.Rule{overlap, order, late}},
-		{what: "another is frozen", events: h{hurt(1, freeze, "z", 0, 900, 6000), lost("x", 1, 7, 10, 20, 6010, 6200), second(3950)}, want: []check.Rule{overlap, order}},
+		{what: "another is frozen", events: h{hurt(1, freeze, "z", 0, 900, 6000), lost("x", 1, 7, 10, 20, 6010, 6200), second(3950)}, want: []check.Rule{overlap, order, calmly}},
 		{what: "frozen for a moment", events: h{hurt(1, freeze, "x", 0, 900, 1200), run("x", 1, 7, 10, 20, 3000)}},
 
 		{what: "killed", events: h{hurt(1, process, "x", 0, 900, 900), task{node: "x", op: 1, term: 7, called: 10, start: 20}.events(), second(950)}},
 		{what: "another was killed", events: h{hurt(1, process, "z", 0, 900, 900), run("x", 1, 7, 10, 20, 1000), second(950)}, want: []check.Rule{overlap, order}},
 
 		{what: "another server", events: h{hurt(1, primary, "", 0, 900, 1500), lost("x", 1, 7, 10, 20, 2100, 2300), second(1600)}, excuse: "a primary"},
-		{what: "another server, and told after the lease", events: h{hurt(1, primary, "", 0, 900, 1500), lost("x", 1, 7, 10, 20, 3300, 3400), second(1600)}, want: []check.Rule{overlap, order, late}},
+		{what: "another server, and told after the lease", events: h{hurt(1, primary, "", 0, 900, 1500), lost("x", 1, 7, 10, 20, 3300, 3400), second(1600)}, want: []check.Rule{overlap, order, calmly, late}},
 
 		{what: "stubborn after it was told that it had lost", events: h{
 			hurt(1, session, "x", 0, 900, 901),

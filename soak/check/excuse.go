@@ -21,7 +21,7 @@ const (
 
 func classOf(r history.Reach) class {
 	switch r {
-	case history.ReachNetwork, history.ReachDelay, history.ReachClock, history.ReachWrites:
+	case history.ReachNetwork, history.ReachDelay, history.ReachClock, history.ReachWrites, history.ReachLocks:
 		return quiet
 	case history.ReachFreeze:
 		return frozen

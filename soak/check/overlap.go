@@ -106,6 +106,12 @@ func (v *view) mustTell(n *node, s *Span, i *Injury) (bound, from time.Duration,
 	switch i.Reach {
 	case history.ReachNetwork: // no proof was sent that came back, unless it was over sooner
 		return lease, i.From, i.Until-i.From > lease+After+Timer
+	case history.ReachWrites: // of a server, the first proof that is sent from then on says so
+		bound = v.ep.Options.Check
+		if n.cutOff(i.From, i.Until) {
+			bound = lease
+		}
+		return bound, i.From, i.Until-i.From > bound+After+Timer
 	case history.ReachFreeze: // the lease has ended when it wakes
 		return 0, i.Until, i.Until-i.From > lease+After && s.End > i.Until
 	case history.ReachSession, history.ReachServer, history.ReachCut, history.ReachPrimary:
@@ -129,8 +135,8 @@ func (n *node) active(from, until time.Duration) time.Duration {
 	return d
 }
 
-// unprovoked finds losses that nothing explains. Only those of calm times are violations: before, a fault may reach
-// farther than its plan knows.
+// unprovoked finds losses that no injury of the process explains (G8): what befalls others, the end of another task, or a server
+// that has no more locks to give, costs nobody a lock.
 func (v *view) unprovoked(n *node, s *Span) {
 	cover := v.cover(Calmly)
 	cover.Checked++
@@ -141,12 +147,12 @@ func (v *view) unprovoked(n *node, s *Span) {
 		}
 	}
 	for _, i := range n.injuries {
-		if i.From <= s.Told && classOf(i.Reach) != harmless && s.Told <= n.awake(i.Until, After+v.ep.Options.Lease+Timer) {
+		if i.From <= s.Told && classOf(i.Reach) != harmless && i.Reach != history.ReachLocks && s.Told <= n.awake(i.Until, After+v.ep.Options.Lease+Timer) {
 			cover.Excused[i.Kind]++
 			return
 		}
 	}
-	cover.Skipped++
+	v.violate(Calmly, s.Name, s.Told, fmt.Sprintf("%v was told at %v, and its process had no injury", s, v.toldText(s)), s.events...)
 }
 
 // terms checks G5 as the tasks see it.

@@ -23,7 +23,7 @@ func TestTerms(t *testing.T) {
 		{what: "one that is lower, of a task that is slow to begin", events: h{first, run("y", 1, 6, 5, 1010, 2000)}},
 		{what: "one that is lower, of a later call", events: h{first, run("y", 1, 6, 50, 1010, 2000)}, want: []check.Rule{check.TermFell}},
 		{what: "a task without a call", events: h{run("x", 1, 7, 10, 20, 1000)[1:2]}, want: []check.Rule{check.Inconsistent}},
-		{what: "the end of no task", events: h{run("x", 1, 7, 10, 20, 1000)[:1], run("x", 1, 7, 10, 20, 1000)[2:]}, want: []check.Rule{check.Inconsistent}},
+		{what: "the end of no task", events: h{run("x", 1, 7, 10, 20, 1000)[:1], run("x", 1, 7, 10, 20, 1000)[2:]}, want: []check.Rule{check.Inconsistent, check.Returned}},
 	})
 }
 
@@ -31,7 +31,9 @@ func TestLossesWhileAllIsWell(t *testing.T) {
 	cut := hurt(1, history.ReachCut, "x", 0, 900, 901)
 	judge(t, "postgres", []row{
 		{what: "with a reason", events: h{cut, lost("x", 1, 7, 10, 20, 910, 950)}},
-		{what: "before it is calm", events: h{lost("x", 1, 7, 10, 20, 910, 950)}},
+		{what: "before it is calm", events: h{lost("x", 1, 7, 10, 20, 910, 950)}, want: []check.Rule{check.Calmly}},
+		{what: "when the process beside it was hurt", events: h{hurt(1, history.ReachSession, "y", 0, 900, 901), lost("x", 1, 7, 10, 20, 910, 950)}, want: []check.Rule{check.Calmly}},
+		{what: "when the server had no more locks", events: h{hurt(1, history.ReachLocks, "", 0, 900, 3000), lost("x", 1, 7, 10, 20, 910, 950)}, want: []check.Rule{check.Calmly}},
 		{what: "in the calm", events: h{cut, at(1000, history.Calm), lost("x", 1, 7, 10, 11000, 12000, 12010), at(12500, history.Close)}, want: []check.Rule{check.Calmly}},
 		{what: "when it is calm no more", events: h{cut, at(1000, history.Calm), lost("x", 1, 7, 10, 11000, 12000, 12010), hurt(2, history.ReachCut, "x", 0, 11990, 11991)}},
 		{what: "of a task that began before", events: h{cut, at(1000, history.Calm), lost("x", 1, 7, 10, 1100, 1900, 1910), at(2000, history.Close)}},
@@ -51,6 +53,8 @@ func TestAvailability(t *testing.T) {
 		{what: "not any more, as the fleet leaves", events: h{run("x", 1, 0, 10, 20, 1000), waits("y", 50), at(2000, history.Close), at(20000, history.End)}, want: []check.Rule{check.Left, check.Left, check.Left}},
 		{what: "nobody leads though one waits", events: h{run("x", 1, 0, 10, 20, 1000), waits("y", 50), end}, want: []check.Rule{unled}},
 		{what: "nobody ever leads", events: h{waits("y", 50), end}, want: []check.Rule{unled}},
+		{what: "nobody ever leads, though each was hurt at some time", events: h{waits("x", 50), waits("y", 50), waits("z", 50), hurt(1, session, "", 0, 12000, 12001), at(14000, history.Calm), at(22000, history.Close)}, want: []check.Rule{unled}},
+		{what: "nobody leads any more, a long time after each was hurt", events: h{run("x", 1, 0, 10, 20, 3000), waits("y", 50), waits("z", 50), hurt(1, session, "", 0, 3000, 3001), at(20000, history.Close)}, want: []check.Rule{unled}},
 		{what: "somebody leads late", events: h{run("x", 1, 0, 10, 20, 1000), leads("y", 5300)}, want: []check.Rule{unled}},
 		{what: "somebody leads, who had not waited", events: h{run("x", 1, 0, 10, 20, 1000), run("y", 9, 0, 5250, 5300, 9000)}},
 		{what: "killed, and one leads in time", events: h{hurt(1, process, "x", 0, 900, 900), dead, leads("y", 1100)}},
@@ -67,6 +71,28 @@ func TestAvailability(t *testing.T) {
 		{what: "calm, and late", events: h{hurt(1, session, "", 0, 100, 101), at(500, history.Calm), run("x", 1, 0, 400, 1000, 12000), leads("y", 13200), end}, want: []check.Rule{unled}},
 		{what: "calm for not long enough", events: h{hurt(1, session, "", 0, 3000, 3001), at(3500, history.Calm), run("x", 1, 0, 10, 20, 3000), leads("y", 12000), end}},
 		{what: "calm, and nobody ever leads", events: h{hurt(1, session, "", 0, 100, 101), at(500, history.Calm), waits("y", 50), end}, want: []check.Rule{unled}},
+	})
+}
+
+// TestReturned: what calls say of themselves.
+func TestReturned(t *testing.T) {
+	call := func(once, ran bool, text string) []history.Event {
+		return []history.Event{
+			{At: ms(10), Kind: history.Contend, Node: "x", Op: 1, Name: "a", Once: once},
+			{At: ms(500), Kind: history.Done, Node: "x", Op: 1, Name: "a", Once: once, Ran: ran, Text: text},
+		}
+	}
+	task := run("x", 1, 7, 10, 20, 400)[1:3]
+	want := []check.Rule{check.Returned}
+	judge(t, "postgres", []row{
+		{what: "Run, of its task", events: h{call(false, true, ""), task}},
+		{what: "Run, with an error", events: h{call(false, true, "context canceled")}},
+		{what: "Try, of its task", events: h{call(true, true, ""), task}},
+		{what: "Try, of the task of another", events: h{call(true, false, ""), run("y", 1, 7, 5, 6, 600)}},
+		{what: "Run, of no task", events: h{call(false, true, "")}, want: want},
+		{what: "Try, of no task", events: h{call(true, true, ""), run("y", 1, 7, 5, 6, 600)}, want: want},
+		{what: "Try, that nothing has run, and it has", events: h{call(true, false, ""), task}, want: want},
+		{what: "before the task", events: h{call(false, true, ""), run("x", 1, 7, 10, 20, 600)[1:3]}, want: want},
 	})
 }
 

@@ -244,6 +244,7 @@ func (v *view) findSpans(n *node) {
 		case history.Done:
 			if c != nil { // Done of Resign has an Op of its own
 				c.done, c.until = e, e.At
+				v.returned(c, s)
 				if len(c.spans) > 0 {
 					c.spans[len(c.spans)-1].Returned = e.At
 				}
@@ -258,4 +259,24 @@ func (v *view) findSpans(n *node) {
 			c.until = n.gone
 		}
 	}
+}
+
+// returned checks what a call says at its end: Run returns nil for a task that has run, Try says whether one has, and neither
+// returns before the task.
+func (v *view) returned(c *call, running *Span) {
+	e, once, ran := c.done, c.event.Once, len(c.spans) > 0
+	wrong := ""
+	switch {
+	case running != nil:
+		wrong = "it returned while its task went on"
+	case !once && e.Text == "" && !ran:
+		wrong = "Run returned nil, and no task had run"
+	case once && e.Ran && !ran:
+		wrong = "Try said that the task had run, and none had"
+	case once && !e.Ran && ran:
+		wrong = "Try said that no task had run, and one had"
+	default:
+		return
+	}
+	v.violate(Returned, e.Name, e.At, fmt.Sprintf("%s/%d: %s", c.node.name, e.Op, wrong), c.event, e)
 }

@@ -112,7 +112,7 @@ var kinds = []kind{
 	{name: Fast, lane: server, reach: history.ReachServer, arenas: onServer, weight: 2},
 	{name: Immediate, lane: server, reach: history.ReachServer, arenas: onServer, weight: 2},
 	{name: Crash, lane: server, reach: history.ReachServer, arenas: onServer, weight: 2, brief: true},
-	{name: Full, lane: server, reach: history.ReachWrites, arenas: onServer, weight: 2},
+	{name: Full, lane: server, reach: history.ReachLocks, arenas: onServer, weight: 2},
 	{name: ReadOnly, lane: server, reach: history.ReachWrites, arenas: onServer, weight: 2},
 	{name: Crowd, lane: server, reach: history.ReachLoad, arenas: everywhere, weight: 2},
 	{name: Bounce, lane: server, reach: history.ReachServer, arenas: "pooler", weight: 6},

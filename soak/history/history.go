@@ -96,7 +96,8 @@ const (
 	ReachCut     Reach = "cut"     // connections are reset: the process knows at once, and so does the server
 	ReachSession Reach = "session" // the server ends the session, and says so
 	ReachServer  Reach = "server"  // the server ends all sessions, and may be away for a time
-	ReachWrites  Reach = "writes"  // the server is there, and cannot do what the library wants: read-only, lock table full, disk full
+	ReachWrites  Reach = "writes"  // the server is there, and has turned read-only, or its disk is full
+	ReachLocks   Reach = "locks"   // the server gives no more locks; those that it has given stay
 	ReachPrimary Reach = "primary" // another server takes over
 	ReachClock   Reach = "clock"   // the wall clock of a process jumps
 	ReachLoad    Reach = "load"    // nothing is broken, but much happens: storms, many starts, slow tasks

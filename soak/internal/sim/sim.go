@@ -186,6 +186,7 @@ func (f *fleet) lead(name string) {
 			e := history.Event{Node: n.name, Op: n.op(), Name: name}
 			f.say(e, history.Contend, since)
 			if n.gone == f.close {
+				e.Text = "context canceled"
 				f.say(e, history.Done, max(since, f.close+time.Second))
 			}
 		}
