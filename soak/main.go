@@ -27,7 +27,7 @@ func main() {
 	flag.BoolVar(&o.one, "one", false, "run the one episode that -seed is of, in the first -arena")
 	flag.StringVar(&o.arenas, "arena", "direct", "comma-separated; each in turn: "+strings.Join(arenas(), ", ")+"; or all")
 	flag.DurationVar(&o.faults, "faults", 8*time.Second, "how long faults go on in an episode")
-	flag.DurationVar(&o.calm, "calm", 8*time.Second, "how long an episode goes on when they are over")
+	flag.DurationVar(&o.calm, "calm", 12*time.Second, "how long an episode goes on when they are over; the first half of it is not judged")
 	flag.IntVar(&o.places, "places", 3, "places of an episode, with a process in each")
 	flag.IntVar(&o.names, "names", 3, "names that all processes contend for")
 	flag.StringVar(&o.broken, "broken", "", "a control, which the checks must see: "+strings.Join(controls(), ", "))

@@ -54,6 +54,9 @@ const stopTime = 400 * time.Millisecond
 
 // run is the whole run. It is not sound if an episode has a violation.
 func run(ctx context.Context, o options) (sound bool, err error) {
+	if err = o.validate(); err != nil {
+		return false, err
+	}
 	o.seed = cmp.Or(o.seed, rand.Uint64()>>12) // short enough to type
 	chosen := strings.Split(o.arenas, ",")
 	if o.arenas == "all" {
@@ -72,7 +75,7 @@ func run(ctx context.Context, o options) (sound bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r := &soak{options: o, dir: dir, worker: worker, run: report.Run{
+	r := &soak{options: o, dir: dir, worker: worker, next: chosen, run: report.Run{
 		Seed: o.seed, Command: o.command(), Began: time.Now(), Machine: machine(),
 		Versions: []string{runtime.Version(), "leader " + worker.Version},
 		Options: []string{
@@ -89,17 +92,41 @@ func run(ctx context.Context, o options) (sound bool, err error) {
 		r.run.Versions = append(r.run.Versions, "leader "+o.old+", replaced in the course of each episode")
 	}
 	seeds := rand.New(rand.NewPCG(o.seed, 0))
-	for n := 1; ctx.Err() == nil; n++ {
+	for n := 1; ctx.Err() == nil && len(r.next) > 0; n++ {
 		seed := seeds.Uint64() >> 12
 		if o.one {
 			seed = o.seed
 		}
-		err = r.episode(ctx, n, seed, chosen[(n-1)%len(chosen)])
+		err = r.episode(ctx, n, seed, r.next[0])
+		r.turn()
 		if err != nil || o.one || time.Since(r.run.Began) > o.length {
 			break
 		}
 	}
 	return r.finish(err)
+}
+
+// validate refuses what would make a run that says nothing.
+func (o options) validate() error {
+	if o.broken != "" && !slices.Contains(controls(), o.broken) {
+		return fmt.Errorf("-broken %q: there are %s", o.broken, strings.Join(controls(), ", "))
+	}
+	if least := check.Grace(timing()) + judged; o.calm < least {
+		return fmt.Errorf("-calm %v: with less than %v the calm is not judged", o.calm, least)
+	}
+	return nil
+}
+
+// judged is how much of the calm is judged at least: two of the looks at the database, which come each second, and a takeover.
+const judged = 3 * time.Second
+
+// turn has the arena that was next come last, or, if it cannot be run here, no more.
+func (r *soak) turn() {
+	arena := r.next[0]
+	r.next = r.next[1:]
+	if !slices.Contains(r.skipped, arena) {
+		r.next = append(r.next[:len(r.next):len(r.next)], arena)
+	}
 }
 
 // soak is a run.
@@ -110,7 +137,8 @@ type soak struct {
 	worker  fleet.Worker
 	before  *fleet.Worker // that is replaced
 	run     report.Run
-	skipped []string // arenas
+	next    []string // arenas, in their order
+	skipped []string // arenas that this machine cannot have
 }
 
 // episode is one of the run. Its error is one of the laboratory, not a violation.
@@ -216,6 +244,10 @@ func (r *soak) finish(err error) (sound bool, _ error) {
 		r.run.Options = append(r.run.Options, "not run here: "+arena)
 		fmt.Println("NOT RUN HERE:", arena)
 	}
+	for _, arena := range r.unreached() {
+		r.run.Options = append(r.run.Options, "not reached in the time: "+arena)
+		fmt.Println("NOT REACHED IN THE TIME:", arena)
+	}
 	if r.report != "" && len(r.run.Episodes) > 0 {
 		err = errors.Join(err, report.Write(r.report, r.run))
 		fmt.Println("report in", r.report)
@@ -227,6 +259,13 @@ func (r *soak) finish(err error) (sound bool, _ error) {
 	}
 	fmt.Printf("%d episodes in %v: %s; %s repeats it\n", len(r.run.Episodes), r.run.Took.Round(time.Second), verdict, r.run.Command)
 	return sound, err
+}
+
+// unreached are the arenas that were to be run, and had no turn.
+func (r *soak) unreached() []string {
+	return slices.DeleteFunc(slices.Clone(r.next), func(arena string) bool {
+		return slices.ContainsFunc(r.run.Episodes, func(e report.Episode) bool { return e.History.Arena == arena })
+	})
 }
 
 // command repeats a run.

@@ -110,7 +110,7 @@ type Rate struct {
 // that grows with the events; the checker of linearizability gives up after ten seconds a name, which Coverage counts.
 func All(ep *history.Episode) Result {
 	v := look(ep)
-	for _, run := range []func(*view){overlaps, told, terms, commits, available, takeovers, linear, leaks, left, costs, broken} {
+	for _, run := range []func(*view){overlaps, told, terms, commits, available, takeovers, linear, leaks, left, costs, holds, broken} {
 		run(v)
 	}
 	slices.SortStableFunc(v.out.Violations, func(a, b Violation) int { return int(a.At - b.At) })
@@ -121,7 +121,7 @@ func (v *view) violate(rule Rule, name string, at time.Duration, text string, ev
 	v.out.Violations = append(v.out.Violations, Violation{Rule: rule, Name: name, At: at, Text: text, Events: events})
 }
 
-// cover returns the Coverage of a rule, to count in.
+// cover returns the Coverage of a rule, to count in, until that of another rule is asked for.
 func (v *view) cover(rule Rule) *Coverage {
 	for i := range v.out.Coverage {
 		if v.out.Coverage[i].Rule == rule {

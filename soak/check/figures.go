@@ -108,19 +108,22 @@ func left(v *view) {
 	}
 }
 
-// costs checks G7: what the fleet asks the database while all is well, and what its sessions hold.
-func costs(v *view) {
-	cover := v.cover(Cost)
-	var loads []history.Event
+// loads are what was seen of the sessions of a database; SQLite has none.
+func (v *view) loads() (loads []history.Event) {
 	for _, e := range v.ep.Events {
-		if e.Kind == history.Load {
+		if e.Kind == history.Load && !v.sqlite {
 			loads = append(loads, e)
 		}
 	}
-	if v.sqlite { // nobody has a session
+	return loads
+}
+
+// costs checks G7: what the fleet asks the database while all is well.
+func costs(v *view) {
+	cover, loads := v.cover(Cost), v.loads()
+	if v.sqlite {
 		return
 	}
-	v.holds(loads)
 	for _, calm := range v.calm {
 		within := slices.DeleteFunc(slices.Clone(loads), func(e history.Event) bool { return e.At < calm[0]+v.grace() || e.At > calm[1] })
 		if len(within) < 2 || within[len(within)-1].Statements == 0 { // nobody counts them where there is no proxy
@@ -174,8 +177,8 @@ func (v *view) allowed(from, until time.Duration) float64 {
 
 // holds finds sessions that hold up others: a snapshot or a transaction that is there each time when one looks. One look may
 // meet a statement that goes on; a frozen process may have been frozen in one.
-func (v *view) holds(loads []history.Event) {
-	cover := v.cover(Holds)
+func holds(v *view) {
+	cover, loads := v.cover(Holds), v.loads()
 	for _, of := range []struct {
 		what  string
 		count func(history.Event) int

@@ -186,6 +186,29 @@ func TestCosts(t *testing.T) {
 	})
 }
 
+// TestNothingIsCalledLookedAt: where there is nothing to see, the report must not say that it was looked at.
+func TestNothingIsCalledLookedAt(t *testing.T) {
+	looked := func(backend string, statements int64) map[check.Rule]int {
+		ep := episode(at(1000, history.Calm))
+		for n := range 20 {
+			ep.Events = append(ep.Events, history.Event{At: ms(12000 + 1000*n), Kind: history.Load, Statements: statements})
+		}
+		ep.Events = append(ep.Events, at(41000, history.Close)...)
+		ep.Backend = backend
+		found := make(map[check.Rule]int)
+		for _, c := range check.All(ep).Coverage {
+			found[c.Rule] = c.Checked
+		}
+		return found
+	}
+	counted := looked("postgres", 1)
+	assert.NotZero(t, counted[check.Cost])
+	assert.NotZero(t, counted[check.Holds])
+	assert.Zero(t, looked("postgres", 0)[check.Cost], "no proxy counts statements")
+	assert.Zero(t, looked("sqlite", 0)[check.Cost])
+	assert.Zero(t, looked("sqlite", 0)[check.Holds])
+}
+
 func TestCommitsAndBroken(t *testing.T) {
 	ep := episode()
 	ep.Commits = []history.Commit{

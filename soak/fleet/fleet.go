@@ -137,15 +137,16 @@ func (f *Fleet) episode(ep *history.Episode) error {
 		return err
 	}
 	f.base.rest()
-	f.lastLoad(f.ctx)
-	ep.Commits, err = f.base.commits(f.ctx)
-	return err
+	err = f.lastLoad(f.ctx)
+	var more error
+	ep.Commits, more = f.base.commits(f.ctx)
+	return errors.Join(err, more)
 }
 
 // happen is what is done to the fleet, from its first task to its last.
 func (f *Fleet) happen(ctx context.Context) error {
-	f.led(ctx, warm)
-	err := faults.Inflict(ctx, f, f.Timing, f.Plan)
+	err := f.led(ctx, warm)
+	err = errors.Join(err, faults.Inflict(ctx, f, f.Timing, f.Plan))
 	f.Say(history.Event{Kind: history.Calm})
 	select {
 	case <-time.After(f.Calm):
@@ -158,31 +159,38 @@ func (f *Fleet) happen(ctx context.Context) error {
 }
 
 // lastLoad says what the database has when all processes are gone, and what they have left has had time to go: a session
-// whose end the server has not heard of is there for a SessionTimeout.
-func (f *Fleet) lastLoad(ctx context.Context) {
+// whose end the server has not heard of is there for a SessionTimeout. What could not be looked at is not called empty.
+func (f *Fleet) lastLoad(ctx context.Context) error {
 	var e history.Event
+	var err error
 	for deadline := time.Now().Add(f.Timing.SessionTimeout + 5*time.Second); time.Now().Before(deadline) && ctx.Err() == nil; {
-		var err error
 		if e, err = f.base.load(ctx); err == nil && e.Backends == 0 {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	if err != nil {
+		return fmt.Errorf("look at what the fleet has left: %w", err)
+	}
 	e.Kind = history.Load
 	f.Say(e)
+	return nil
 }
 
-// warm is how long a fleet may take until the faults begin all the same.
-const warm = 10 * time.Second
+// warm is how long a fleet may take until the faults begin.
+const warm = 20 * time.Second
 
-// led returns when each name has been led once, or patience is over.
-func (f *Fleet) led(ctx context.Context, patience time.Duration) {
+// led returns when each name has been led once, and has written. A fleet that does not get so far has nothing to show.
+func (f *Fleet) led(ctx context.Context, patience time.Duration) error {
+	var names int
+	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && ctx.Err() == nil; {
-		if n, err := f.base.led(ctx); err == nil && n >= len(f.Names) {
-			return
+		if names, err = f.base.led(ctx); err == nil && names >= len(f.Names) {
+			return nil
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	return errors.Join(err, fmt.Errorf("%d of %d names had a fenced row after %v", names, len(f.Names), patience))
 }
 
 // loads says each second what the database has.
