@@ -74,6 +74,7 @@ var brokenDrivers = []struct {
 	{"Exclude", "all get all", spoiled(func(_ driver.Session, w *wrapped) {
 		w.try = func(keys []int64) ([]int64, error) { return keys, nil }
 	})},
+	{"Exclude", "the locks are those of the process", func(d *brokenDriver) { d.apart = true }},
 	{"Exclude", "a lock that is taken is waited for", spoiled(func(s driver.Session, w *wrapped) {
 		w.try = func(keys []int64) ([]int64, error) {
 			held, err := s.Try(keys)
@@ -107,6 +108,26 @@ var brokenDrivers = []struct {
 	{"Unlock", "nothing is missed", spoiled(func(s driver.Session, w *wrapped) {
 		w.unlock = func(keys []int64) ([]int64, error) { _, err := s.Unlock(keys); return nil, err }
 	})},
+	{"Unlock", "it ends at the first key that is missed", spoiled(func(s driver.Session, w *wrapped) {
+		w.unlock = func(keys []int64) (missing []int64, err error) {
+			mine := sessionOf(s).Keys()
+			for i, key := range keys {
+				if slices.Contains(mine, key) {
+					continue
+				}
+				if _, err := s.Unlock(keys[:i]); err != nil {
+					return nil, err
+				}
+				for _, key := range keys {
+					if !slices.Contains(mine, key) {
+						missing = append(missing, key)
+					}
+				}
+				return missing, nil
+			}
+			return s.Unlock(keys)
+		}
+	})},
 	{"AnyKey", "32 bits", spoiled(func(s driver.Session, w *wrapped) {
 		w.try = func(keys []int64) (held []int64, err error) {
 			got, err := s.Try(low(keys))
@@ -118,6 +139,25 @@ var brokenDrivers = []struct {
 			return held, err
 		}
 		w.unlock = func(keys []int64) ([]int64, error) { return s.Unlock(low(keys)) }
+	})},
+	{"AnyKey", "bit 62 is dropped", spoiled(func(s driver.Session, w *wrapped) {
+		drop := func(keys []int64) []int64 {
+			cut := make([]int64, len(keys))
+			for i, key := range keys {
+				cut[i] = key &^ (1 << 62)
+			}
+			return cut
+		}
+		w.try = func(keys []int64) (held []int64, err error) {
+			got, err := s.Try(drop(keys))
+			for _, key := range keys {
+				if slices.Contains(got, key&^(1<<62)) {
+					held = append(held, key)
+				}
+			}
+			return held, err
+		}
+		w.unlock = func(keys []int64) ([]int64, error) { return s.Unlock(drop(keys)) }
 	})},
 	{"ManyKeys", "1,000 at most", spoiled(func(s driver.Session, w *wrapped) {
 		w.try = func(keys []int64) ([]int64, error) { return s.Try(keys[:min(len(keys), 1000)]) }
@@ -140,6 +180,9 @@ var brokenDrivers = []struct {
 			return found, err
 		}
 	})},
+	{"ManyKeys", "holders of 1,000 at most", spoiled(func(s driver.Session, w *wrapped) {
+		w.holders = func(keys []int64) (map[int64]driver.Holder, error) { return s.Holders(keys[:min(len(keys), 1000)]) }
+	})},
 	{"Tell", "nobody hears", spoiled(func(_ driver.Session, w *wrapped) {
 		w.tell = func([]int64) error { return nil }
 	})},
@@ -147,6 +190,19 @@ var brokenDrivers = []struct {
 		w.tell = func(keys []int64) error {
 			sessionOf(s).set(func() { sessionOf(s).news = keys })
 			return s.Tell(keys)
+		}
+	})},
+	{"Tell", "it takes two seconds", spoiled(func(s driver.Session, w *wrapped) {
+		w.tell = func(keys []int64) error {
+			time.Sleep(2 * time.Second)
+			return s.Tell(keys)
+		}
+	})},
+	{"Tell", "Wait ends before there is news", spoiled(func(s driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) {
+			short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+			defer cancel()
+			return s.Wait(short)
 		}
 	})},
 	{"WaitInterrupted", "what was told before is forgotten", spoiled(func(s driver.Session, w *wrapped) {
@@ -163,6 +219,32 @@ var brokenDrivers = []struct {
 	})},
 	{"CloseFrees", "Close leaves the locks", spoiled(func(_ driver.Session, w *wrapped) {
 		w.end = func() {}
+	})},
+	{"CloseFrees", "it takes two seconds", spoiled(func(s driver.Session, w *wrapped) {
+		w.end = func() {
+			s.Close()
+			time.Sleep(2 * time.Second)
+		}
+	})},
+	{"CloseFrees", "it frees all locks of the node", spoiled(func(s driver.Session, w *wrapped) {
+		w.end = func() {
+			for _, other := range sessionOf(s).store.Sessions() {
+				if other.Node() == sessionOf(s).Node() {
+					other.Take(other.Keys()...)
+				}
+			}
+			s.Close()
+		}
+	})},
+	{"KillFrees", "it ends all sessions of the node", spoiled(func(s driver.Session, w *wrapped) {
+		w.kill = func() {
+			for _, other := range sessionOf(s).store.Sessions() {
+				if other.Node() == sessionOf(s).Node() {
+					other.End()
+				}
+			}
+			s.Kill()
+		}
 	})},
 	{"KillFrees", "Kill leaves the locks", spoiled(func(_ driver.Session, w *wrapped) {
 		w.kill = func() {}
@@ -196,6 +278,33 @@ var brokenDrivers = []struct {
 			return keys, err
 		}
 	})},
+	{"SilenceFrees", "each Wait is a request", spoiled(func(s driver.Session, w *wrapped) {
+		w.wait = func(ctx context.Context) ([]int64, error) {
+			sessionOf(s).set(sessionOf(s).hearLocked)
+			return s.Wait(ctx)
+		}
+	})},
+	{"SilenceFrees", "the proof of a session keeps all of its node", spoiled(func(s driver.Session, w *wrapped) {
+		w.prove = func() ([]int64, error) {
+			for _, other := range sessionOf(s).store.Sessions() {
+				if other.Node() == sessionOf(s).Node() {
+					other.set(other.hearLocked)
+				}
+			}
+			return s.Prove()
+		}
+	})},
+	{"SilenceFrees", "an expired session is opened again after it was told", spoiled(func(s driver.Session, w *wrapped) {
+		told := false
+		w.prove = func() ([]int64, error) {
+			if told {
+				return nil, nil
+			}
+			lost, err := s.Prove()
+			told = err != nil
+			return lost, err
+		}
+	})},
 	{"SilenceFrees", "the place ends sessions too early", timed(func(d time.Duration) time.Duration { return d / 2 })},
 	{"SilenceFrees", "the place never ends a session", timed(func(time.Duration) time.Duration { return time.Hour })},
 	{"CutFrees", "the place ends sessions too early", timed(func(d time.Duration) time.Duration { return d / 2 })},
@@ -217,6 +326,7 @@ var brokenDrivers = []struct {
 	{"Terms", "nothing is kept", func(d *brokenDriver) {
 		d.swap = func(context.Context, int64, int64, driver.Term) (bool, error) { return true, nil }
 	}},
+	{"Terms", "the terms are those of the process", func(d *brokenDriver) { d.apart = true }},
 	{"TermsRace", "read, then write", func(d *brokenDriver) {
 		d.swap = func(ctx context.Context, key, last int64, next driver.Term) (bool, error) {
 			if term, _ := d.store.Term(key); term.Number != last {

@@ -21,6 +21,9 @@ type Controls struct {
 	Take func(tb testing.TB, s driver.Session, keys ...int64)
 	// Cut has nothing more arrive at the place of what s sends, nor at s, without an error: a black hole.
 	Cut func(tb testing.TB, s driver.Session)
+	// Another returns another driver for the place of d, as another process has one. The sessions and the Leaders of each test are
+	// then those of two processes. Without it, locks that exclude within one process only are not found.
+	Another func(tb testing.TB, d driver.Driver) driver.Driver
 	// Deaf means that Tell tells nobody, so that standbys find free locks with Options.Retry alone.
 	Deaf bool
 	// SessionTimeout is that of the sessions. Default 2 s; the tests take about ten times as long. Give more to a place that
@@ -86,6 +89,8 @@ type place struct {
 	testing.TB
 	Controls
 	driver driver.Driver
+	other  driver.Driver // of another process, if there is Controls.Another
+	opened int           // sessions, of one process and the other by turns
 	traits driver.Traits
 	soon   time.Duration // soon, but for tests of the tests
 }
@@ -98,7 +103,11 @@ func newPlace(tb testing.TB, d driver.Driver, c Controls) *place {
 	if c.Slack == 0 {
 		c.Slack = time.Second
 	}
-	return &place{TB: tb, Controls: c, driver: d, traits: d.Traits(), soon: soon}
+	other := d
+	if c.Another != nil {
+		other = c.Another(tb, d)
+	}
+	return &place{TB: tb, Controls: c, driver: d, other: other, traits: d.Traits(), soon: soon}
 }
 
 // open opens a session that is closed at the end of the test.
@@ -121,7 +130,11 @@ func (p *place) openFor(node string, silence time.Duration) driver.Session {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := p.driver.Open(ctx, driver.Config{Node: node, SessionTimeout: silence})
+	d := p.driver
+	if p.opened++; p.opened%2 == 0 {
+		d = p.other
+	}
+	s, err := d.Open(ctx, driver.Config{Node: node, SessionTimeout: silence})
 	if err != nil {
 		p.Fatalf("Open: %v", err)
 	}
@@ -139,6 +152,9 @@ func (p *place) pair() (a, b driver.Session) {
 
 // soon bounds what must not wait for anybody.
 const soon = 5 * time.Second
+
+// aSecond is what a busy machine makes of the second that is promised.
+const aSecond = 1500 * time.Millisecond
 
 // try asks for keys and wants to hold those of want.
 func (p *place) try(s driver.Session, keys, want []int64) {

@@ -12,20 +12,34 @@ import (
 
 func testCloseFrees(p *place) {
 	a, b := p.lasting()
+	next := p.next()
 	p.try(a, []int64{1, 2}, []int64{1, 2})
-	p.within(p.soon, "Close", a.Close)
+	p.within(aSecond, "Close", a.Close)
 	p.frees(b, []int64{1, 2}, time.Now().Add(time.Second))
 	p.isOver(a)
+	p.prove(next)
+	p.try(b, []int64{3}, nil)
+}
+
+// next opens another session of the node of a, which takes 3: a Leader opens one before it closes that which it has given up.
+func (p *place) next() driver.Session {
+	p.Helper()
+	s := p.openFor("a", time.Minute)
+	p.try(s, []int64{3}, []int64{3})
+	return s
 }
 
 func testKillFrees(p *place) {
 	a, b := p.lasting()
+	next := p.next()
 	p.try(a, []int64{1, 2}, []int64{1, 2})
 	p.within(time.Second, "Kill", a.Kill)
 	p.frees(b, []int64{1, 2}, time.Now().Add(p.soon))
 	p.within(time.Second, "a second Kill", a.Kill)
 	p.isOver(a)
-	p.within(p.soon, "Close after Kill", a.Close)
+	p.within(aSecond, "Close after Kill", a.Close)
+	p.prove(next)
+	p.try(b, []int64{3}, nil)
 }
 
 func testKillEndsWait(p *place) {
@@ -116,12 +130,13 @@ func (p *place) silent(b driver.Session, key int64, since, until time.Time) {
 }
 
 // testSilenceFrees: a session that waits for news, and asks nothing, is silent. A driver that keeps it alive by itself holds
-// locks for ever that a Leader has given up.
+// locks for ever that a Leader has given up. The Leader waits again and again, and goes on with another session meanwhile.
 func testSilenceFrees(p *place) {
 	if p.traits.Durable {
 		p.Skip("locks do not expire")
 	}
 	a, b := p.pair()
+	next := p.open("a")
 	p.try(a, []int64{1}, []int64{1})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*p.SessionTimeout+p.Slack)
 	defer cancel()
@@ -131,9 +146,15 @@ func testSilenceFrees(p *place) {
 	done := make(chan error, 1)
 	go func() { // ends with ctx or with the session
 		for ctx.Err() == nil {
-			if _, err := a.Wait(ctx); err != nil {
+			short, cancel := context.WithTimeout(ctx, p.SessionTimeout/8)
+			_, err := a.Wait(short)
+			cancel()
+			if err != nil {
 				done <- err
 				return
+			}
+			if _, err := next.Prove(); err != nil {
+				p.Errorf("Prove of another session of the node: %v", err)
 			}
 		}
 		done <- nil
@@ -146,6 +167,7 @@ func testSilenceFrees(p *place) {
 	})
 	_, err := a.Prove()
 	p.over("Prove of a session that has expired", err)
+	p.isOver(a)
 }
 
 func testCutFrees(p *place) {

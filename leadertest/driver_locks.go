@@ -81,8 +81,8 @@ func testUnlock(p *place) {
 	a, b := p.pair()
 	p.try(a, []int64{1, 2}, []int64{1, 2})
 	p.try(b, []int64{3}, []int64{3})
-	p.unlock(a, []int64{1, 3, 4}, []int64{3, 4})
-	p.try(a, []int64{3}, nil) // held by b still
+	p.unlock(a, []int64{3, 1, 4}, []int64{3, 4}) // what is missed is no reason to keep the rest
+	p.try(a, []int64{3}, nil)                    // held by b still
 	p.prove(a)
 	p.prove(b)
 	p.try(b, []int64{1, 2}, []int64{1})
@@ -90,7 +90,10 @@ func testUnlock(p *place) {
 
 func testAnyKey(p *place) {
 	a, b := p.pair()
-	keys := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -1, 0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<53 + 1, math.MaxInt64}
+	keys := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 32, -1, 0, 1<<31 - 1, 1<<32 - 1, 1<<53 + 1, math.MaxInt64}
+	for bit := range 63 { // whichever is dropped, one of these becomes 0
+		keys = append(keys, 1<<bit)
+	}
 	p.try(a, keys, keys)
 	p.try(b, keys, nil)
 	p.prove(a)
@@ -112,6 +115,10 @@ func testManyKeys(p *place) {
 	p.try(b, keys, half)
 	p.prove(a)
 	p.prove(b)
+	holders, err := a.Holders(keys)
+	if err != nil || len(holders) != len(keys) || holders[keys[0]].Node != "b" || holders[keys[len(keys)-1]].Node != "a" {
+		p.Errorf("Holders: got %d holders of %d keys, %v", len(holders), len(keys), err)
+	}
 }
 
 // testRace has several sessions ask for the same keys at the same time.
@@ -212,6 +219,9 @@ func (p *place) hear(s driver.Session, n int, limit time.Duration) (heard []int6
 		if err != nil {
 			p.Fatalf("Wait: %v", err)
 		}
+		if len(keys) == 0 && ctx.Err() == nil {
+			p.Fatalf("Wait: it has ended without news, and before its context")
+		}
 		heard = append(heard, keys...)
 	}
 	return heard
@@ -223,7 +233,7 @@ func testTell(p *place) {
 	for key := range int64(500) {
 		want = append(want, key+10)
 	}
-	p.within(p.soon, "Tell", func() {
+	p.within(aSecond, "Tell", func() {
 		if err := a.Tell(want); err != nil {
 			p.Errorf("Tell: %v", err)
 		}

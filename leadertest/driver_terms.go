@@ -25,6 +25,16 @@ func (p *place) terms() (driver.Terms, context.Context) {
 	return terms, ctx
 }
 
+// others are the terms as another process sees them.
+func (p *place) others() driver.Terms {
+	p.Helper()
+	terms, keeps := p.other.(driver.Terms)
+	if !keeps {
+		p.Fatalf("Controls.Another: a driver that keeps no terms")
+	}
+	return terms
+}
+
 // swap stores next if the number is last, and wants to be told whether it was.
 func (p *place) swap(ctx context.Context, terms driver.Terms, key, last int64, next driver.Term, want bool) {
 	p.Helper()
@@ -37,10 +47,10 @@ func (p *place) swap(ctx context.Context, terms driver.Terms, key, last int64, n
 const termKey = math.MinInt64
 
 // record wants the record of termKey to be want, with nil for keys and with the key itself.
-func (p *place) record(ctx context.Context, terms driver.Terms, want driver.Term) {
+func (p *place) record(ctx context.Context, want driver.Term) {
 	p.Helper()
 	for _, keys := range [][]int64{nil, {termKey, 12345}} {
-		found, err := terms.ReadTerms(ctx, want.Namespace, keys)
+		found, err := p.others().ReadTerms(ctx, want.Namespace, keys)
 		if err != nil {
 			p.Fatalf("ReadTerms: %v", err)
 		}
@@ -71,22 +81,22 @@ func testTerms(p *place) {
 	}
 	p.swap(ctx, terms, termKey, 7, first, false) // there is none with that number
 	p.swap(ctx, terms, termKey, 0, first, true)
-	p.record(ctx, terms, first)
+	p.record(ctx, first)
 	p.swap(ctx, terms, termKey, 0, driver.Term{Namespace: "n", Name: "x", Number: 3}, false) // there is one
 	p.swap(ctx, terms, termKey, first.Number-1, driver.Term{Namespace: "n", Name: "x", Number: first.Number + 5}, false)
-	p.record(ctx, terms, first)
+	p.record(ctx, first)
 	ended := first
 	ended.Released, ended.Ended = time.Now(), "resigned"
 	p.swap(ctx, terms, termKey, first.Number, ended, true) // of the same number: the mark of its end
-	p.record(ctx, terms, ended)
+	p.record(ctx, ended)
 	next := first
 	next.Number, next.Node, next.Ended = math.MaxInt64, "other", "died"
 	p.swap(ctx, terms, termKey, first.Number, next, true)
-	p.record(ctx, terms, next)
+	p.record(ctx, next)
 	other := first
 	other.Namespace, other.Name = "m", "y"
 	p.swap(ctx, terms, 5, 0, other, true)
-	p.record(ctx, terms, next) // not those of other namespaces
+	p.record(ctx, next) // not those of other namespaces
 }
 
 // testTermsRace has several processes begin the same term: one wins.
@@ -95,7 +105,7 @@ func testTermsRace(p *place) {
 	for last := range int64(20) {
 		var won atomic.Int32
 		var wg sync.WaitGroup
-		for range 4 {
+		for _, terms := range []driver.Terms{terms, p.others(), terms, p.others()} {
 			wg.Go(func() { // one swap
 				swapped, err := terms.SwapTerm(ctx, 1, last, driver.Term{Namespace: "n", Name: "x", Number: last + 1, Taken: time.Now()})
 				if err != nil {
@@ -124,9 +134,9 @@ func testLeaders(p *place) {
 	var running atomic.Int32
 	var wg sync.WaitGroup
 	leaders := make(map[string]*leader.Leader)
-	for _, node := range []string{"a", "b"} {
+	for node, d := range map[string]driver.Driver{"a": p.driver, "b": p.other} {
 		opts.Node = node
-		l, err := leader.New(leader.Driver(p.driver), opts)
+		l, err := leader.New(leader.Driver(d), opts)
 		if err != nil {
 			p.Fatal(err)
 		}

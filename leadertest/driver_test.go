@@ -16,6 +16,12 @@ func storeControls() Controls {
 		End:  func(_ testing.TB, s driver.Session) { sessionOf(s).End() },
 		Take: func(_ testing.TB, s driver.Session, keys ...int64) { sessionOf(s).Take(keys...) },
 		Cut:  func(_ testing.TB, s driver.Session) { sessionOf(s).Cut() },
+		Another: func(_ testing.TB, d driver.Driver) driver.Driver {
+			if d, ok := d.(*brokenDriver); ok {
+				return d.another()
+			}
+			return d.(storeDriver).store.Driver()
+		},
 	}
 }
 

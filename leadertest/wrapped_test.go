@@ -118,10 +118,19 @@ func (w *wrapped) Kill() {
 type brokenDriver struct {
 	storeDriver
 
+	apart bool // each process has locks and terms of its own
 	open  func(ctx context.Context, config driver.Config) (driver.Session, error)
 	spoil func(s driver.Session, w *wrapped)
 	read  func(namespace string, keys []int64) (string, []int64)
 	swap  func(ctx context.Context, key, last int64, next driver.Term) (bool, error)
+}
+
+// another is the driver of another process.
+func (d *brokenDriver) another() driver.Driver {
+	if !d.apart {
+		return d
+	}
+	return &brokenDriver{storeDriver: storeDriver{NewStore()}}
 }
 
 func (d *brokenDriver) Open(ctx context.Context, config driver.Config) (driver.Session, error) {
