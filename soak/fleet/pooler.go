@@ -17,8 +17,11 @@ type pooler struct {
 	bouncer *pgtest.Bouncer
 }
 
-// poolerSettings leave room for all processes, and for those of a crowd.
-func poolerSettings() []string { return []string{"pool_mode=session", "default_pool_size=80"} }
+// poolerSettings leave room for all processes, and for those of a crowd. A pooler that has found its server down refuses everybody
+// for as long as server_login_retry says, 15 s if it says nothing: for all of the calm nobody would lead.
+func poolerSettings() []string {
+	return []string{"pool_mode=session", "default_pool_size=80", "server_login_retry=1"}
+}
 
 func (b *pooler) prepare(ctx context.Context, f *Fleet) error {
 	b.fleet = f
