@@ -67,6 +67,7 @@ func fuzzSeeds() [][]byte {
 		{fuzzRun, 0, fuzzRun, 1, fuzzSleep, 9, fuzzTerminate, 0, fuzzSleep, 9, fuzzReturn, 0, fuzzReturn, 1},    // a loss
 		{fuzzRun, 0, fuzzRun, 1, fuzzSleep, 9, fuzzCut, 0, fuzzSleep, 255, fuzzSleep, 255, fuzzJoin, 0},         // a black hole
 		{fuzzRun, 3, fuzzRun, 1, fuzzSleep, 9, fuzzCut, 0, fuzzSleep, 255, fuzzReturn, 0, fuzzJoin, 0},          // and a task that drains
+		{fuzzRun, 3, fuzzRun, 1, fuzzSleep, 9, fuzzHang, 6, fuzzSleep, 80, fuzzSleep, 5, fuzzReturn, 0},         // given up, and held open
 		{fuzzRun, 0, fuzzRun, 1, fuzzSleep, 9, fuzzLate, 60, fuzzSleep, 255, fuzzSleep, 255},                    // a late proof
 		{fuzzRun, 0, fuzzLate, 61, fuzzCancel, 0, fuzzRun, 1, fuzzSleep, 255},                                   // a grant that nobody wants
 		{fuzzRun, 6, fuzzRun, 1, fuzzSleep, 9, fuzzReturn, 0, fuzzSleep, 20, fuzzError, 9, fuzzReturn, 1},       // a panic, a failed unlock
@@ -326,7 +327,9 @@ func (w *fuzzWorld) judge(c *fuzzCall) (sure int) {
 		delete(w.stolen, c.session)
 	}
 	hidden := w.stolen[c.session] || c.session.hidden() // it cannot know yet
+	kept := holder == c.session || w.stolen[c.session] || c.session.forgotten()
 	w.st.mu.Unlock()
+	assert.True(w.t, kept, "its lock was given back while it runs") // also after it was told
 	assert.True(w.t, !leads || hidden || holder == c.session, "it is sure to lead, and does not hold the lock")
 	told := c.task.Err() != nil
 	// A caller that has gone and a Leader that has resigned always tell; a loss does when it is known.
@@ -336,6 +339,11 @@ func (w *fuzzWorld) judge(c *fuzzCall) (sure int) {
 		return 1
 	}
 	return 0
+}
+
+// forgotten tells whether the server has ended s, or would have by the time at which the Leader closed it.
+func (s *fakeSession) forgotten() bool {
+	return s.how == "server" || s.how == "expired" || s.how != "" && s.when.Sub(s.lastAt) >= s.silence
 }
 
 // result checks what a call has returned with what has happened to it: the table of Run and Try.
