@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,7 @@ type fuzzWorld struct {
 	calls    []*fuzzCall
 	began    time.Time
 	stolen   map[*fakeSession]bool // whose lock was taken away behind their back
+	term     atomic.Int64          // of the last task that began
 }
 
 func newFuzzWorld(t *testing.T) *fuzzWorld {
@@ -253,6 +255,8 @@ func (c *fuzzCall) let() {
 // task is one that does as the script says. It sees itself that it is never run twice at once in one call.
 func (w *fuzzWorld) task(c *fuzzCall) func(context.Context) error {
 	return func(ctx context.Context) error {
+		term, _ := TermOf(ctx)
+		assert.Greater(w.t, int64(term), w.term.Swap(int64(term)), "the term of a task is not higher than that of the last one")
 		c.mu.Lock()
 		assert.Nil(w.t, c.task, "two runs of one call")
 		c.task, c.session = ctx, grantOf(ctx).worker.session.(*fakeSession)
