@@ -4,6 +4,7 @@ package leader
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -95,6 +96,23 @@ func TestSQLiteMountPoints(t *testing.T) {
 	}
 	assert.True(t, sqliteMounted("/proc"))
 	assert.False(t, sqliteMounted("/proc/self/stat"))
+}
+
+// TestSQLiteRefusesAMountedFile: the lock files beside it would not be those that others see beside the file itself.
+func TestSQLiteRefusesAMountedFile(t *testing.T) {
+	path, _ := sqliteNewFile(t)
+	other := filepath.Join(t.TempDir(), "app.db")
+	require.NoError(t, os.WriteFile(other, nil, 0o600))
+	if err := syscall.Mount(path, other, "", syscall.MS_BIND, ""); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	defer syscall.Unmount(other, syscall.MNT_DETACH)
+	db, err := sql.Open("sqlite", other) // which needs no -wal file
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = sqliteTryOpen(t.Context(), SQLite(db), "a")
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "mounted by itself")
 }
 
 func TestSQLiteLeaksNoFiles(t *testing.T) {
