@@ -264,7 +264,12 @@ func (b *postgres) crashBackend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.with(ctx, func(conn *pgx.Conn) error { return conn.Ping(ctx) }) // it has recovered
+	for deadline := time.Now().Add(waits); ; { // until it has recovered: at first it may not yet know that it has to
+		err := b.with(ctx, func(conn *pgx.Conn) error { return conn.Ping(ctx) })
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func (b *postgres) fillLocks(ctx context.Context) (empty func() error, err error) {
