@@ -28,10 +28,10 @@ func _(client any, mydriver mydrivers) (*leader.Leader, error) {
 	return lead, err
 }
 
-func _(t *testing.T, mydriver mydrivers, freshPlace func(*testing.T) any, end, cut func(testing.TB, driver.Session)) {
+func _(t *testing.T, mydriver mydrivers, freshPlace func(*testing.T) any, end, cut func(testing.TB, driver.Session), another func(testing.TB, driver.Driver) driver.Driver) {
 	leadertest.TestDriver(t, func(t *testing.T) driver.Driver {
 		return mydriver.New(freshPlace(t))
-	}, leadertest.Controls{End: end, Cut: cut})
+	}, leadertest.Controls{End: end, Cut: cut, Another: another})
 }
 
 // TestOutboxStopsInAPartition is what the page shows, and runs.
