@@ -125,7 +125,7 @@ func (r *soak) turn() {
 	arena := r.next[0]
 	r.next = r.next[1:]
 	if !slices.Contains(r.skipped, arena) {
-		r.next = append(r.next[:len(r.next):len(r.next)], arena)
+		r.next = append(slices.Clip(r.next), arena)
 	}
 }
 

@@ -49,11 +49,11 @@ type Rule string
 const (
 	Overlap      Rule = "two tasks of a name run at a time" // G1, G2, G3
 	Beside       Rule = "a process runs a task of a name beside its own"
-	Late         Rule = "a task was told too late" // G2, G3
+	Late         Rule = "a task was told too late"                                // G2, G3
 	Calmly       Rule = "a task was told that it had lost, and nothing was wrong" // G8
-	Returned     Rule = "a call returned what has not happened"                  // G1
-	Unled        Rule = "a name was not led for too long" // G6
-	TermTwice    Rule = "two tasks have one term"         // G5
+	Returned     Rule = "a call returned what has not happened"                   // G1
+	Unled        Rule = "a name was not led for too long"                         // G6
+	TermTwice    Rule = "two tasks have one term"                                 // G5
 	TermFell     Rule = "a task that began later has an earlier term"
 	Order        Rule = "locks and unlocks have no order in which a lock has one holder"
 	Leak         Rule = "a process grows"
