@@ -96,9 +96,8 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 		l.contendLocked(s)
 	case first.grant != nil:
 		l.waitingLocked(c)
-	case once && l.current != nil:
-		l.fresh = append(l.fresh, s) // whoever stands by can wait for the next Retry, but not a Try
-		l.poke()
+	case once:
+		l.freshLocked(s) // whoever stands by can wait for the next Retry, but not a Try
 	}
 	l.candidates++
 	l.startLoopLocked()
@@ -139,6 +138,12 @@ func (l *Leader) contendLocked(s *slot) {
 		return // it is about to leave
 	}
 	l.contenders[s] = struct{}{}
+	l.freshLocked(s)
+}
+
+// freshLocked has the lock of s asked for now.
+func (l *Leader) freshLocked(s *slot) {
+	l.restUntil = time.Time{}
 	if l.current != nil { // a new session asks for all of them
 		l.fresh = append(l.fresh, s)
 	}

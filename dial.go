@@ -41,6 +41,8 @@ func (l *Leader) connectLocked(now time.Time, due func(time.Time)) {
 	case d != nil || len(l.contenders) == 0 && len(l.asks) == 0:
 	case now.Before(l.dialAt):
 		due(l.dialAt)
+	case now.Before(l.restUntil) && len(l.asks) == 0:
+		due(l.restUntil)
 	default:
 		l.dialLocked(now)
 		due(l.dial.deadline.Add(hopeless))
@@ -120,7 +122,7 @@ func (l *Leader) dialFailedLocked(t trouble, now time.Time) {
 	}
 	l.dialAt = now.Add(backoff(l.failures))
 	l.failures++
-	l.err = t.err
+	l.err, l.resting = t.err, false
 	l.poke()
 	if t.final {
 		l.failLocked(t.err)
@@ -161,6 +163,10 @@ func (l *Leader) connectedLocked(s session) {
 	l.site = termSite{
 		schema: info.schema, server: info.server, namespace: l.namespace, node: l.opts.Node, addr: l.opts.Addr,
 		pid: cmp.Or(info.pid, uint32(os.Getpid())),
+	}
+	if l.resting {
+		l.resting = false
+		return
 	}
 	where := []slog.Attr{slog.String("place", l.place), slog.String("namespace", l.namespace)}
 	l.emitLocked(Event{Kind: Connected, Err: info.warning, where: where})

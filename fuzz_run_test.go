@@ -132,7 +132,7 @@ func newFuzzWorld(t *testing.T) *fuzzWorld {
 	t.Helper()
 	w := &fuzzWorld{t: t, st: newFakeStore(), began: time.Now(), stolen: make(map[*fakeSession]bool)}
 	for i := range 3 {
-		l, b := w.st.leader(t, Options{Node: fmt.Sprint(i), Terms: true})
+		l, b := w.st.leader(t, Options{Node: fmt.Sprint(i), Terms: true, Disconnect: i == 2})
 		w.leaders, w.backends, w.resigns = append(w.leaders, l), append(w.backends, b), append(w.resigns, nil)
 	}
 	return w

@@ -54,6 +54,8 @@ type state struct {
 	failures   int                 // of dialing or of sessions that came to nothing, in a row
 	dialAt     time.Time           // not before
 	since      time.Time           // of current, or of the lack of it
+	resting    bool                // the lack of it is on purpose, and nothing has gone wrong since
+	restUntil  time.Time           // then there is to be a session again; sooner if somebody asks
 	err        error               // why there is no session; or the last error
 	losses     uint64
 
@@ -170,6 +172,7 @@ func (l *Leader) advanceLocked(now time.Time) (next time.Time, done bool) {
 		l.connectLocked(now, due)
 	case !l.current.busy:
 		l.commandLocked(now, due)
+		l.restLocked(now, due)
 	}
 	if l.current != nil {
 		due(l.leaseEndLocked(now))
@@ -184,6 +187,30 @@ func (l *Leader) leaseEndLocked(now time.Time) time.Time {
 		left = min(left, s.length-s.age(l.clock.read()))
 	}
 	return now.Add(left)
+}
+
+// hangUpLocked closes the session, of which nobody wants anything.
+func (l *Leader) hangUpLocked(now time.Time) {
+	w := l.current
+	l.current = nil
+	w.lease.end(errReturned)
+	l.since, l.err = now, nil
+	l.askAgainLocked() // after a hung statement
+	w.end()
+}
+
+// restLocked closes the session of a process that only waits until the next try, with Options.Disconnect. Whoever watches is
+// not told: it would be all that they read.
+func (l *Leader) restLocked(now time.Time, due func(time.Time)) {
+	orders := len(l.frees) + len(l.reads) + len(l.tells) + len(l.asks) + len(l.fresh) + len(l.heard)
+	waits := len(l.contenders) == len(l.slots)
+	// While tries fail the session is kept: how long to back off is its own.
+	if !l.opts.Disconnect || l.current.busy || !waits || orders > 0 || l.tryFailures > 0 || !now.Before(l.tryAt) {
+		return
+	}
+	l.hangUpLocked(now)
+	l.resting, l.restUntil = true, l.tryAt
+	due(l.restUntil)
 }
 
 // idleLocked is advanceLocked when nobody wants anything: the session is kept for a while, then the loop ends.
@@ -209,11 +236,8 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 			l.commandLocked(now, due)
 		}
 	case w != nil:
-		l.current = nil
-		w.lease.end(errReturned)
-		l.since, l.err = now, nil
-		l.askAgainLocked() // after a hung statement
-		w.end()
+		l.hangUpLocked(now)
+		l.resting = false
 		l.emitLocked(Event{Kind: Disconnected})
 	case l.dial != nil:
 		l.dial.cancel()

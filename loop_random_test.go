@@ -95,7 +95,7 @@ func (w *randomWorld) duration(most time.Duration) time.Duration {
 func (w *randomWorld) test() {
 	w.era, w.end = context.WithCancel(context.Background())
 	for i := range 3 {
-		l, b := w.st.leader(w.t, Options{Node: fmt.Sprint(i), StopTimeout: 2 * time.Second})
+		l, b := w.st.leader(w.t, Options{Node: fmt.Sprint(i), StopTimeout: 2 * time.Second, Disconnect: (w.seed+uint64(i))%4 == 0})
 		b.durable = w.seed%5 == 0
 		w.leaders, w.backends = append(w.leaders, l), append(w.backends, b)
 	}

@@ -57,6 +57,11 @@ type Options struct {
 	// ended ([EndDied]): the old task may still be stopping. With Lease + the time that takes, a task never overlaps one in a partition or a
 	// failover (docs/guarantees.md, G3). A clean release is followed at once. Default 0. Needs Terms.
 	TakeoverDelay time.Duration
+	// Disconnect has a process that leads nothing keep no connection between two tries: each of them makes one. It is for
+	// fleets whose standbys are too many for the server. A standby then hears of no release and leads within Retry, which
+	// is better set longer, as a connection costs the server far more than a try; docs/operations.md has the figures. A
+	// process that leads, and one whose Run, Try or Holder is new, connects as ever.
+	Disconnect bool
 	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
 	Logger *slog.Logger
 }

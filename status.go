@@ -40,6 +40,7 @@ type Status struct {
 	Resigned  bool
 
 	Connected  bool      // there is a session
+	Resting    bool      // there is none until the next try, on purpose: Options.Disconnect
 	Since      time.Time // of the session, or of the lack of it
 	SessionPID uint32    // of the server's process for the session; 0 where there is none
 	Generation uint64    // of sessions: one higher after each loss
@@ -76,6 +77,7 @@ func (l *Leader) Status() Status {
 		Place:      l.place,
 		Resigned:   l.resigned,
 		Connected:  l.current != nil,
+		Resting:    l.current == nil && l.resting,
 		Since:      l.since,
 		Generation: l.generation,
 		Losses:     l.losses,
@@ -105,7 +107,7 @@ func (l *Leader) taskLocked(s *slot) TaskStatus {
 	switch {
 	case c.state == StateContending && s.cooling(time.Now()):
 		t.State = StateCooling
-	case c.state == StateContending && l.current == nil:
+	case c.state == StateContending && l.current == nil && !l.resting:
 		t.State = StateConnecting
 		if l.since.After(t.Since) {
 			t.Since = l.since

@@ -12,7 +12,8 @@ import (
 type EventKind string
 
 const (
-	// Connected means that a session was opened. Err, if set, warns of the database.
+	// Connected means that a session was opened. Err, if set, warns of the database. The sessions that
+	// Options.Disconnect has closed and opened again are not told of, while all is well.
 	Connected EventKind = "connected"
 	// Unreachable means that opening a session failed, for the first time in this way since there was none. It is tried
 	// again.

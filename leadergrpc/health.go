@@ -91,7 +91,7 @@ func (k *keeper) healthy(s leader.Status) bool {
 	switch {
 	case s.Resigned:
 		return false
-	case s.Connected, len(s.Tasks) == 0:
+	case s.Connected, s.Resting, len(s.Tasks) == 0:
 		return true
 	}
 	return s.Place != "" && time.Since(s.Since) < k.grace // it had one

@@ -148,7 +148,7 @@ func (h *health) unhealthy(s leader.Status) string {
 // missing is for how long there has been no session although something wants one. Status.Since alone does not tell: a
 // session is also closed for want of work, and may have been for hours when the next Run comes.
 func missing(s leader.Status) time.Duration {
-	if s.Connected || s.Resigned || len(s.Tasks) == 0 {
+	if s.Connected || s.Resting || s.Resigned || len(s.Tasks) == 0 {
 		return 0
 	}
 	wanted := s.Tasks[0].Since

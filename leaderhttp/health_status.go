@@ -16,6 +16,7 @@ type statusBody struct {
 	Place      string     `json:"place"`
 	Resigned   bool       `json:"resigned"`
 	Connected  bool       `json:"connected"`
+	Resting    bool       `json:"resting,omitempty"`
 	SinceMS    *int64     `json:"since_ms"` // how long it has been connected, or not
 	SessionPID uint32     `json:"session_pid"`
 	Generation uint64     `json:"generation"`
@@ -67,7 +68,7 @@ func statusOf(l *leader.Leader) statusBody {
 	s := l.Status()
 	body := statusBody{
 		Node: s.Node, Addr: s.Addr, Namespace: s.Namespace, Place: s.Place, Resigned: s.Resigned,
-		Connected: s.Connected, SinceMS: ageMS(s.Since), SessionPID: s.SessionPID, Generation: s.Generation,
+		Connected: s.Connected, Resting: s.Resting, SinceMS: ageMS(s.Since), SessionPID: s.SessionPID, Generation: s.Generation,
 		Losses: s.Losses, Retired: s.Retired, ProofAgeMS: millis(s.ProofAge), Err: errText(s.Err),
 		Tasks: []taskBody{},
 		Known: knownBody{AgeMS: ageMS(known.Time), Err: errText(known.Err), Holders: []holderBody{}},

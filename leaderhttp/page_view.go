@@ -100,6 +100,8 @@ func sessionPill(s leader.Status) (p pill, sentence string) {
 		return pill{"warn", "connected, with trouble"}, "There is a session, and something on it is being retried."
 	case s.Connected:
 		return pill{"good", "connected"}, "The session is there and its locks are proved regularly."
+	case s.Resting:
+		return pill{"calm", "resting"}, "This process leads nothing, and connects only to ask: Options.Disconnect is set."
 	case len(s.Tasks) == 0 && s.Err == nil:
 		return pill{"calm", "idle"}, "Nothing contends here, so there is no session."
 	}
