@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -142,8 +141,8 @@ func (s *Server) copyOf(ctx context.Context, from *Server) error {
 	if err := from.stop("fast"); err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(ctx, "cp", "-Rp", from.data(), s.data()).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the data: %w: %s", err, out)
+	if err := copyData(ctx, from.data(), s.data()); err != nil {
+		return err
 	}
 	return from.start(ctx)
 }

@@ -118,7 +118,7 @@ func newServer(ctx context.Context, settings []string) (*Server, error) {
 	}
 	s := &Server{in: in, dir: dir}
 	if err = give(dir); err == nil {
-		err = s.initdb(ctx)
+		err = s.fill(ctx)
 	}
 	// Another process can take the free port before the server does.
 	for try := 0; err == nil && try < 3; try++ {
@@ -135,7 +135,7 @@ func newServer(ctx context.Context, settings []string) (*Server, error) {
 			err = nil
 		}
 	}
-	_ = os.RemoveAll(dir) // the first error matters more
+	_ = s.remove() // the first error matters more
 	if err == nil {
 		err = fmt.Errorf("postgres: three ports were taken")
 	}
@@ -267,7 +267,7 @@ func (s *Server) discard() error {
 	if err := s.stop("immediate"); err != nil {
 		return err
 	}
-	return os.RemoveAll(s.dir)
+	return s.remove()
 }
 
 // tail returns whole lines of at most n bytes from the end of text.
