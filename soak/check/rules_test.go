@@ -3,7 +3,9 @@
 package check_test
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -250,4 +252,25 @@ func TestMeasures(t *testing.T) {
 	}, values)
 	assert.Equal(t, 5, got.Counts["terms"])
 	assert.Equal(t, 1, got.Counts["lost"])
+}
+
+// TestAcross: one loss that is heard of late is no violation, and most of them are.
+func TestAcross(t *testing.T) {
+	of := func(n int, d time.Duration, cause string) check.Result {
+		return check.Result{Series: []check.Series{{What: "told", Cause: cause, Values: slices.Repeat([]time.Duration{d}, n)}}}
+	}
+	for _, c := range []struct {
+		what    string
+		results []check.Result
+		found   bool
+	}{
+		{"at once", []check.Result{of(15, time.Millisecond, "terminate"), of(15, time.Millisecond, "reset")}, false},
+		{"some late", []check.Result{of(16, time.Millisecond, "terminate"), of(14, time.Second, "reset")}, false},
+		{"most late", []check.Result{of(14, time.Millisecond, "terminate"), of(16, 60*time.Millisecond, "reset")}, true},
+		{"too few", []check.Result{of(19, time.Second, "terminate")}, false},
+		{"of what takes its time", []check.Result{of(100, time.Second, "black hole")}, false},
+	} {
+		v, found := check.Across(c.results)
+		assert.Equal(t, c.found, found, "%s: %s", c.what, v.Text)
+	}
 }

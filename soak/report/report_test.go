@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,9 @@ func TestWrite(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
+	late := report.Episode{History: sim.Episode(1, sim.Sound), Result: check.Result{
+		Series: []check.Series{{What: "told", Cause: "terminate", Values: slices.Repeat([]time.Duration{70 * time.Millisecond}, 30)}},
+	}}
 	for _, c := range []struct {
 		what string
 		run  report.Run
@@ -123,6 +127,7 @@ func TestVerdict(t *testing.T) {
 		{"a violation", runOf(sim.Episode(1, sim.Sound), broken(sim.Early, "")), false, "1 episode of them violated something."},
 		{"a fault that is caught", runOf(sim.Episode(1, sim.Early)), true, "Passed. Caught 1 of 1 episode"},
 		{"a fault that is not caught", runOf(broken(sim.Sound, "nothing at all")), false, "Caught 0 of 1 episode"},
+		{"losses that are heard of late", report.Run{Episodes: []report.Episode{late}}, false, "Failed. No violations in 1 episode. On the whole, a task was told too late: of 30 tasks"},
 		{"an episode that failed", report.Run{Episodes: []report.Episode{{History: sim.Episode(1, sim.Sound), Trouble: "the server does not start"}}}, false, "1 episode could not be carried out."},
 	} {
 		assert.Equal(t, c.ok, c.run.OK(), c.what)

@@ -161,6 +161,9 @@ func (v *view) verdict() string {
 	if troubled > 0 {
 		parts = append(parts, fmt.Sprintf("%s could not be carried out.", plural(troubled, "episode")))
 	}
+	if all, found := v.across(); found {
+		parts = append(parts, fmt.Sprintf("On the whole, %s: %s.", all.Rule, all.Text))
+	}
 	text := strings.Join(parts, " ")
 	return strings.ToUpper(text[:min(1, len(text))]) + text[min(1, len(text)):]
 }
