@@ -239,6 +239,7 @@ func TestLoopKnownOfOneself(t *testing.T) {
 				assert.ErrorIs(t, l.Known().Err, errIdle, "nobody has asked, which is not the fault of the database")
 				time.Sleep(2 * attention)
 				led()
+				time.Sleep(2 * attention) // or the database might have answered the question of this call before the end
 				b.session().terminate()
 				synctest.Wait()
 				assert.False(t, l.Known("x").Holders[0].Held)

@@ -59,8 +59,8 @@ type Options struct {
 	TakeoverDelay time.Duration
 	// Disconnect has a process that leads nothing keep no connection between two tries: each of them makes one. It is for
 	// fleets whose standbys are too many for the server. A standby then hears of no release and leads within Retry, which
-	// is better set longer, as a connection costs the server far more than a try; docs/operations.md has the figures. A
-	// process that leads, and one whose Run, Try or Holder is new, connects as ever.
+	// is better set longer, as each connection costs the server far more than a try does. A process that leads, and one whose
+	// Run, Try or Holder is new, connects as ever.
 	Disconnect bool
 	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
 	Logger *slog.Logger
