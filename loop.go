@@ -54,7 +54,7 @@ type state struct {
 	failures   int                 // of dialing or of sessions that came to nothing, in a row
 	dialAt     time.Time           // not before
 	since      time.Time           // of current, or of the lack of it
-	resting    bool                // the lack of it is on purpose, and nothing has gone wrong since
+	resting    bool                // the lack of it is on purpose, and nothing has gone wrong since; never beside current
 	restUntil  time.Time           // then there is to be a session again; sooner if somebody asks
 	err        error               // why there is no session; or the last error
 	losses     uint64
@@ -237,7 +237,6 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 		}
 	case w != nil:
 		l.hangUpLocked(now)
-		l.resting = false
 		l.emitLocked(Event{Kind: Disconnected})
 	case l.dial != nil:
 		l.dial.cancel()

@@ -35,7 +35,7 @@ func (l *Leader) brokenLocked(w *worker, err error) {
 // closed. Otherwise its locks may still be held, and must be for as long as a task of it runs: it is held open, in silence.
 func (l *Leader) loseLocked(reason error, ended bool) {
 	w := l.current
-	l.current, l.resting = nil, false
+	l.current = nil
 	if w.retire() {
 		w.busy = false
 	}

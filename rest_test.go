@@ -31,15 +31,23 @@ func watched(t *testing.T, l *Leader) func() (kinds []EventKind) {
 	}
 }
 
+// disconnecting returns a Leader that is to keep no connection while it waits, and one that leads "x" meanwhile.
+func disconnecting(t *testing.T, opts Options) (holder, l *Leader, b *fakeBackend) {
+	t.Helper()
+	st := newFakeStore()
+	holder, _ = st.leader(t, Options{})
+	goRun(t.Context(), holder, "x", obey)
+	synctest.Wait()
+	opts.Disconnect = true
+	l, b = st.leader(t, opts)
+	return holder, l, b
+}
+
 // A standby that is to keep no connection has one only while it asks, and nobody reads of that.
 func TestLoopDisconnect(t *testing.T) { synctest.Test(t, testLoopDisconnect) }
 
 func testLoopDisconnect(t *testing.T) {
-	st := newFakeStore()
-	holder, _ := st.leader(t, Options{})
-	goRun(t.Context(), holder, "x", obey)
-	synctest.Wait()
-	l, b := st.leader(t, Options{Disconnect: true})
+	holder, l, b := disconnecting(t, Options{})
 	events := watched(t, l)
 	j := &job{}
 	goRun(t.Context(), l, "x", j.task)
@@ -86,11 +94,7 @@ func testLoopDisconnect(t *testing.T) {
 func TestLoopDisconnectNewCallers(t *testing.T) { synctest.Test(t, testLoopDisconnectNewCallers) }
 
 func testLoopDisconnectNewCallers(t *testing.T) {
-	st := newFakeStore()
-	holder, _ := st.leader(t, Options{})
-	goRun(t.Context(), holder, "x", obey)
-	synctest.Wait()
-	l, b := st.leader(t, Options{Disconnect: true, Retry: time.Minute})
+	_, l, b := disconnecting(t, Options{Retry: time.Minute})
 	goRun(t.Context(), l, "x", obey)
 	time.Sleep(time.Second)
 	rests := func() {
@@ -138,24 +142,20 @@ func testLoopDisconnectNewCallers(t *testing.T) {
 func TestLoopDisconnectTrouble(t *testing.T) { synctest.Test(t, testLoopDisconnectTrouble) }
 
 func testLoopDisconnectTrouble(t *testing.T) {
-	st := newFakeStore()
-	holder, _ := st.leader(t, Options{})
-	goRun(t.Context(), holder, "x", obey)
-	synctest.Wait()
-	l, b := st.leader(t, Options{Disconnect: true})
+	_, l, b := disconnecting(t, Options{})
 	events := watched(t, l)
 	goRun(t.Context(), l, "x", obey)
 	time.Sleep(10 * time.Second)
 	require.Equal(t, []EventKind{Connected, Waiting}, events())
 
-	st.set(func() { b.failures = 1000 })
+	b.store.set(func() { b.failures = 1000 })
 	time.Sleep(1300 * time.Millisecond)
 	synctest.Wait()
 	s := l.Status()
 	assert.False(t, s.Resting)
 	require.ErrorIs(t, s.Err, errFakeDial)
 	assert.Equal(t, StateConnecting, taskOf(s, "x").State)
-	st.set(func() { b.failures = 0 })
+	b.store.set(func() { b.failures = 0 })
 	time.Sleep(time.Minute)
 	assert.Equal(t, []EventKind{Connected, Waiting, Unreachable, Connected}, events())
 	assert.True(t, l.Status().Resting)

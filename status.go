@@ -77,7 +77,7 @@ func (l *Leader) Status() Status {
 		Place:      l.place,
 		Resigned:   l.resigned,
 		Connected:  l.current != nil,
-		Resting:    l.current == nil && l.resting,
+		Resting:    l.resting,
 		Since:      l.since,
 		Generation: l.generation,
 		Losses:     l.losses,
