@@ -269,6 +269,7 @@ func (b *postgres) crashBackend(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
