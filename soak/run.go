@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/oxygenhub/leader/internal/pgtest"
 	"github.com/oxygenhub/leader/soak/check"
 	"github.com/oxygenhub/leader/soak/faults"
 	"github.com/oxygenhub/leader/soak/fleet"
@@ -167,7 +168,7 @@ func (r *soak) episode(ctx context.Context, n int, seed uint64, arena string) er
 	}
 	began := time.Now()
 	ep, err := fleet.Run(ctx, c)
-	if errors.Is(err, fleet.ErrSkipped) {
+	if errors.Is(err, pgtest.ErrSkipped) {
 		fmt.Printf("episode %d: NOT RUN HERE: %s: %v\n", n, arena, err)
 		r.skipped = append(r.skipped, arena)
 		return nil

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oxygenhub/leader/internal/pgtest"
 	"github.com/oxygenhub/leader/soak/faults"
 	"github.com/oxygenhub/leader/soak/history"
 	"github.com/oxygenhub/leader/soak/internal/crew"
@@ -50,7 +51,7 @@ type Fleet struct {
 	Config
 
 	ctx    context.Context //nolint:containedctx // of the episode, which is one call
-	stage  *stage
+	stage  *pgtest.Stage
 	tape   *crew.Tape
 	base   base
 	places []*place
@@ -84,10 +85,10 @@ type faulty interface {
 	mend(place int) error
 }
 
-// Run is an episode. It returns it also with an error, as far as it came; ErrSkipped says that this machine cannot have it.
-// When ctx ends it takes all away and returns.
+// Run is an episode. It returns it also with an error, as far as it came; pgtest.ErrSkipped says that this machine cannot
+// have it. When ctx ends it takes all away and returns.
 func Run(ctx context.Context, c Config) (*history.Episode, error) {
-	f := &Fleet{Config: c, ctx: ctx, stage: &stage{ctx: ctx, log: c.Log, dir: c.Dir}}
+	f := &Fleet{Config: c, ctx: ctx, stage: pgtest.NewStage(ctx, "soak", c.Dir, c.Log)}
 	ep := &history.Episode{
 		Seed: c.Seed, Backend: "postgres", Arena: c.Arena, Broken: c.Broken, Options: c.Timing, StopTime: c.StopTime,
 		Names: c.Names, Places: c.Places,
@@ -103,9 +104,9 @@ func Run(ctx context.Context, c Config) (*history.Episode, error) {
 		return ep, err
 	}
 	var inner error
-	err = f.stage.try(func() { inner = f.episode(ep) })
+	err = f.stage.Try(func() { inner = f.episode(ep) })
 	f.killAll()
-	err = errors.Join(err, inner, f.tape.Close(), f.play(ep), f.stage.end())
+	err = errors.Join(err, inner, f.tape.Close(), f.play(ep), f.stage.End())
 	return ep, err
 }
 

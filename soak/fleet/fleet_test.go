@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/oxygenhub/leader/internal/ledger"
+	"github.com/oxygenhub/leader/internal/pgtest"
 	"github.com/oxygenhub/leader/soak/check"
 	"github.com/oxygenhub/leader/soak/faults"
 	"github.com/oxygenhub/leader/soak/fleet"
@@ -70,7 +71,7 @@ func run(t *testing.T, c fleet.Config) (*history.Episode, check.Result) {
 		c.Plan[i].ID = i + 1
 	}
 	ep, err := fleet.Run(t.Context(), c)
-	if errors.Is(err, fleet.ErrSkipped) {
+	if errors.Is(err, pgtest.ErrSkipped) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
@@ -85,7 +86,7 @@ func run(t *testing.T, c fleet.Config) (*history.Episode, check.Result) {
 func shared(t *testing.T) *fleet.Server {
 	t.Helper()
 	server, err := fleet.NewServer(context.Background(), t.TempDir(), func(text string) { t.Log(text) })
-	if errors.Is(err, fleet.ErrSkipped) {
+	if errors.Is(err, pgtest.ErrSkipped) {
 		t.Skip(err)
 	}
 	require.NoError(t, err)

@@ -48,18 +48,18 @@ func settings() []string {
 
 // Server is a PostgreSQL server that several episodes share.
 type Server struct {
-	stage  *stage
+	stage  *pgtest.Stage
 	server *pgtest.Server
 }
 
 // NewServer starts one. Close ends it.
 func NewServer(ctx context.Context, dir string, log func(string)) (*Server, error) {
-	s := &Server{stage: &stage{ctx: ctx, log: log, dir: dir}}
-	return s, s.stage.try(func() { s.server = pgtest.Start(s.stage, settings()...) })
+	s := &Server{stage: pgtest.NewStage(ctx, "soak", dir, log)}
+	return s, s.stage.Try(func() { s.server = pgtest.Start(s.stage, settings()...) })
 }
 
 // Close ends the server and removes its data.
-func (s *Server) Close() error { return s.stage.end() }
+func (s *Server) Close() error { return s.stage.End() }
 
 // postgres is a server, and a proxy for each way of each place.
 type postgres struct {

@@ -4,8 +4,12 @@
 
 package fleet
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/oxygenhub/leader/internal/pgtest"
+)
 
 func newRemote() (base, error) {
-	return nil, fmt.Errorf("%w: hosts are network namespaces, which Linux has", ErrSkipped)
+	return nil, fmt.Errorf("%w: hosts are network namespaces, which Linux has", pgtest.ErrSkipped)
 }

@@ -135,5 +135,5 @@ func (f *Fleet) FillDisk() (empty func() error, err error) { return f.base.fillD
 // tried turns what would end a test into an error.
 func (f *Fleet) tried(do func() error) error {
 	var inner error
-	return errors.Join(f.stage.try(func() { inner = do() }), inner)
+	return errors.Join(f.stage.Try(func() { inner = do() }), inner)
 }
