@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+// Command bench measures this library and what a user would pick instead, in one run on one machine. Run it as `make bench`,
+// from the root of the repository.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/oxygenhub/leader/bench/peer"
+)
+
+func main() {
+	if job, ok := os.LookupEnv(peer.JobEnv); ok { // started by ourselves
+		if err := peer.Work(context.Background(), job, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	var o options
+	flag.StringVar(&o.out, "out", "docs", "folder for what comes out")
+	flag.StringVar(&o.only, "only", "", "comma-separated works, instead of all: "+strings.Join(names(), ", "))
+	flag.BoolVar(&o.quick, "quick", false, "the fewest repeats, without the peers that wait for long: to see that all works, not to measure")
+	flag.Parse()
+	err := run(ctx, o, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package peer
+
+import (
+	"context"
+	"flag"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// clientGos is client-go's leader election, with the times of kube-controller-manager and controller-runtime, and with a
+// standby that asks each second: its lease is counted in whole seconds, and must be longer than RenewDeadline.
+func clientGos() []Peer {
+	return []Peer{
+		clientGo("15 s, 10 s, 2 s (defaults)", 15*time.Second, 10*time.Second, 2*time.Second),
+		clientGo("3 s, 2 s, 1 s", 3*time.Second, 2*time.Second, time.Second),
+	}
+}
+
+func clientGo(setting string, lease, renew, retry time.Duration) Peer {
+	return Peer{
+		Name: ClientGo, Setting: setting, Store: Kubernetes, Period: stretched(retry), Expiry: lease + stretched(retry),
+		Note: "A LeaseLock with ReleaseOnCancel, on a server of this benchmark for leases alone, which refuses an update of an old " +
+			"resourceVersion as the API server does: the fake clientset works in one process and does not. A real API server adds its own time.",
+		open: func(_ context.Context, j Job) (share, error) {
+			quiet()
+			config := &rest.Config{Host: "http://" + j.Addr, QPS: -1}
+			config.ContentType = "application/json"
+			lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, j.Name,
+				resourcelock.ResourceLockConfig{Identity: j.Node}, config, renew)
+			return &clientGoShare{job: j, config: leaderelection.LeaderElectionConfig{
+				Lock: lock, LeaseDuration: lease, RenewDeadline: renew, RetryPeriod: retry, ReleaseOnCancel: true, Name: j.Name,
+			}}, err
+		},
+	}
+}
+
+// stretched is the longest time between two tries of a standby.
+func stretched(retry time.Duration) time.Duration {
+	return time.Duration((1 + leaderelection.JitterFactor) * float64(retry))
+}
+
+// quiet keeps klog from writing about each try.
+func quiet() {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	_ = flags.Set("logtostderr", "false") // the flags are there
+	_ = flags.Set("alsologtostderr", "false")
+	_ = flags.Set("stderrthreshold", "FATAL")
+	klog.SetLogger(klog.Logger{})
+}
+
+type clientGoShare struct {
+	job    Job
+	config leaderelection.LeaderElectionConfig
+}
+
+// contend runs an elector after the other: one that has lost its lease has done its part.
+func (s *clientGoShare) contend(ctx context.Context, t *tape) error {
+	for ctx.Err() == nil {
+		if err := s.once(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once is an elector. Its context ends after the work has ended, as client-go demands of who sets ReleaseOnCancel.
+func (s *clientGoShare) once(ctx context.Context, t *tape) error {
+	election, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var led atomic.Bool
+	worked := make(chan struct{})
+	config := s.config
+	config.Callbacks = leaderelection.LeaderCallbacks{
+		OnNewLeader: func(id string) {
+			if id != s.job.Node && id != "" {
+				t.say(Waiting)
+			}
+		},
+		OnStartedLeading: func(task context.Context) {
+			defer close(worked)
+			led.Store(true)
+			t.say(Leading)
+			select {
+			case <-task.Done():
+			case <-ctx.Done():
+			}
+			t.ended(ctx)
+			cancel()
+		},
+		OnStoppedLeading: func() {},
+	}
+	elector, err := leaderelection.NewLeaderElector(config)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { // who does not lead has no work to wait for
+		if !led.Load() {
+			cancel()
+		}
+	})
+	defer stop()
+	elector.Run(election)
+	if led.Load() {
+		<-worked
+	}
+	return nil
+}
+
+func (s *clientGoShare) close() {}

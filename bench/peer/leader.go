@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package peer
+
+import (
+	"context"
+	"time"
+
+	"github.com/oxygenhub/leader"
+)
+
+// leaders is this library: as it comes, with a short Retry, and with the times of client-go's tuned setting.
+func leaders() []Peer {
+	fast := leader.Options{Retry: 100 * time.Millisecond}
+	tuned := leader.Options{Retry: time.Second, Check: time.Second, Lease: 2 * time.Second, SessionTimeout: 3 * time.Second}
+	return []Peer{
+		leaderPeer(Defaults, leader.Options{}, time.Second, 10*time.Second),
+		leaderPeer("Retry 100 ms", fast, fast.Retry, 10*time.Second),
+		leaderPeer("Check 1 s, Lease 2 s, SessionTimeout 3 s", tuned, tuned.Retry, tuned.SessionTimeout),
+	}
+}
+
+func leaderPeer(setting string, opts leader.Options, period, timeout time.Duration) Peer {
+	return Peer{
+		Name: Leader, Setting: setting, Store: PostgreSQL, Session: true, Prompt: true, Period: period,
+		Expiry: timeout + period,
+		open: func(_ context.Context, j Job) (share, error) {
+			opts.Node, opts.Namespace = j.Node, "bench"
+			l, err := leader.New(leader.Postgres(j.Addr), opts)
+			return &leaderShare{l: l, name: j.Name}, err
+		},
+	}
+}
+
+type leaderShare struct {
+	l    *leader.Leader
+	name string
+}
+
+func (s *leaderShare) contend(ctx context.Context, t *tape) error {
+	hear, deaf := context.WithCancel(context.WithoutCancel(ctx))
+	defer deaf()
+	events := s.l.Watch(hear)
+	go func() { // until deaf
+		for e := range events {
+			if e.Kind == leader.Waiting {
+				t.say(Waiting)
+			}
+		}
+	}()
+	return s.l.Run(ctx, s.name, func(task context.Context) error {
+		t.say(Leading)
+		<-task.Done()
+		t.ended(ctx)
+		return task.Err()
+	})
+}
+
+func (s *leaderShare) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.l.Resign(ctx) // the process ends anyway
+}

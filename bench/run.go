@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/oxygenhub/leader/bench/result"
+	"github.com/oxygenhub/leader/bench/takeover"
+	"github.com/oxygenhub/leader/internal/pgtest"
+)
+
+// options are those of the command line.
+type options struct {
+	out, only string
+	quick     bool
+}
+
+// work is a thing to measure.
+type work struct {
+	name string
+	run  func(ctx context.Context, o options, dir string, log func(string)) ([]result.Row, error)
+}
+
+// works are all of them, in the order in which they are done.
+func works() []work {
+	return []work{
+		{"handover", onTakeover(takeover.Handover)},
+		{"kill", onTakeover(takeover.Kill)},
+		{"session", onTakeover(takeover.Session)},
+		{"hole", onTakeover(takeover.Hole)},
+	}
+}
+
+func onTakeover(run func(context.Context, takeover.Config) ([]result.Row, error)) func(context.Context, options, string, func(string)) ([]result.Row, error) {
+	return func(ctx context.Context, o options, dir string, log func(string)) ([]result.Row, error) {
+		return run(ctx, takeover.Config{Quick: o.quick, Dir: dir, Log: log})
+	}
+}
+
+func names() (names []string) {
+	for _, w := range works() {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// run does the works that o asks for. One that fails does not spoil the others, whose numbers are kept; nor do those that it
+// has got as far as it came.
+func run(ctx context.Context, o options, out io.Writer) error {
+	chosen, err := choose(o.only)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	log := func(line string) { fmt.Fprintf(out, "%6.1f s  %s\n", time.Since(begun).Seconds(), line) }
+	var rows []result.Row
+	var errs []error
+	for _, w := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		log(w.name)
+		found, err := w.run(ctx, o, dir, log)
+		rows = append(rows, found...)
+		switch {
+		case errors.Is(err, pgtest.ErrSkipped):
+			log(fmt.Sprintf("NOT RUN HERE: %s: %v", w.name, err))
+		case err != nil:
+			log(fmt.Sprintf("%s: FAILED", w.name))
+			errs = append(errs, fmt.Errorf("%s: %w", w.name, err))
+		}
+	}
+	log("done")
+	table(out, rows)
+	errs = append(errs, save(o.out, rows), os.RemoveAll(dir), ctx.Err())
+	return errors.Join(errs...)
+}
+
+// choose returns the works that are named, in their order, or all.
+func choose(only string) (chosen []work, err error) {
+	if only == "" {
+		return works(), nil
+	}
+	wanted := strings.Split(only, ",")
+	for _, name := range wanted {
+		if !slices.Contains(names(), name) {
+			return nil, fmt.Errorf("work %q: there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	for _, w := range works() {
+		if slices.Contains(wanted, w.name) {
+			chosen = append(chosen, w)
+		}
+	}
+	return chosen, nil
+}
+
+// table prints the medians.
+func table(out io.Writer, rows []result.Row) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nwork\tpeer\tmeasure\tmedian\tmin\tmax\tsamples")
+	for _, r := range rows {
+		peer := r.Peer
+		if r.Setting != "" {
+			peer += ", " + r.Setting
+		}
+		if r.X != 0 {
+			peer += fmt.Sprintf(" (%g)", r.X)
+		}
+		if len(r.Samples) == 0 {
+			fmt.Fprintf(w, "%s\t%s\t%s\t-\t\t\t0\n", r.Work, peer, r.Measure)
+			continue
+		}
+		sorted := slices.Sorted(slices.Values(r.Samples))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.6g %s\t%.6g\t%.6g\t%d\n", r.Work, peer, r.Measure,
+			sorted[len(sorted)/2], r.Unit, sorted[0], sorted[len(sorted)-1], len(sorted))
+	}
+	_ = w.Flush() // as with all that is printed
+}
+
+// save writes the rows down.
+func save(dir string, rows []result.Row) error {
+	text, err := json.MarshalIndent(rows, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "benchmarks.json"), append(text, '\n'), 0o644)
+}
