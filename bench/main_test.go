@@ -7,6 +7,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,16 +28,37 @@ func TestMain(m *testing.M) {
 
 // TestPostgresQuick does each work with the fewest repeats, and leaves nothing behind but its results.
 func TestPostgresQuick(t *testing.T) {
-	temp := t.TempDir()
-	require.NoError(t, os.Chmod(temp, 0o755)) // for the server's user
-	t.Setenv("TMPDIR", temp)
 	out := t.TempDir()
+	temp, err := os.MkdirTemp("", "b") // where the server's user can enter, and with a short name, for its socket
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(temp)) })
+	require.NoError(t, os.Chmod(temp, 0o755))
+	t.Setenv("TMPDIR", temp)
 	var text strings.Builder
-	err := run(t.Context(), options{quick: true, out: out}, &text)
+	rows, err := run(t.Context(), options{quick: true, out: out}, &text)
 	t.Log(text.String())
 	require.NoError(t, err)
 	if strings.Contains(text.String(), "NOT RUN HERE") {
 		t.Skip("this machine lacks something")
+	}
+	measured := make(map[string]bool)
+	for _, r := range rows {
+		what := strings.Join([]string{r.Work, r.Peer, r.Measure}, " ")
+		measured[what] = measured[what] || len(r.Samples) > 0
+		if len(r.Samples) == 0 {
+			assert.NotEmpty(t, r.Note, "%s: why is there none", what)
+		} else {
+			assert.GreaterOrEqual(t, slices.Min(r.Samples), 0.0, what)
+		}
+	}
+	for _, what := range []string{
+		"handover leader takeover", "handover raw takeover", "handover blocked takeover", "handover River takeover",
+		"handover etcd takeover", "handover client-go takeover", "handover gocron takeover",
+		"kill leader takeover", "kill raw takeover", "kill etcd takeover",
+		"session leader told", "session raw told", "session leader takeover", "session raw takeover",
+		"hole leader told", "hole leader overlap", "hole etcd told",
+	} {
+		assert.True(t, measured[what], what)
 	}
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)

@@ -59,17 +59,17 @@ func names() (names []string) {
 
 // run does the works that o asks for. One that fails does not spoil the others, whose numbers are kept; nor do those that it
 // has got as far as it came.
-func run(ctx context.Context, o options, out io.Writer) error {
+func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 	chosen, err := choose(o.only)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	begun := time.Now()
-	log := func(line string) { fmt.Fprintf(out, "%6.1f s  %s\n", time.Since(begun).Seconds(), line) }
+	log := func(line string) { _, _ = fmt.Fprintf(out, "%6.1f s  %s\n", time.Since(begun).Seconds(), line) } // nothing depends on it
 	var rows []result.Row
 	var errs []error
 	for _, w := range chosen {
@@ -88,9 +88,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 	}
 	log("done")
-	table(out, rows)
-	errs = append(errs, save(o.out, rows), os.RemoveAll(dir), ctx.Err())
-	return errors.Join(errs...)
+	errs = append(errs, table(out, rows), save(o.out, rows), os.RemoveAll(dir), ctx.Err())
+	return rows, errors.Join(errs...)
 }
 
 // choose returns the works that are named, in their order, or all.
@@ -113,9 +112,8 @@ func choose(only string) (chosen []work, err error) {
 }
 
 // table prints the medians.
-func table(out io.Writer, rows []result.Row) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nwork\tpeer\tmeasure\tmedian\tmin\tmax\tsamples")
+func table(out io.Writer, rows []result.Row) error {
+	lines := []string{"\nwork\tpeer\tmeasure\tmedian\tmin\tmax\tsamples"}
 	for _, r := range rows {
 		peer := r.Peer
 		if r.Setting != "" {
@@ -125,14 +123,16 @@ func table(out io.Writer, rows []result.Row) {
 			peer += fmt.Sprintf(" (%g)", r.X)
 		}
 		if len(r.Samples) == 0 {
-			fmt.Fprintf(w, "%s\t%s\t%s\t-\t\t\t0\n", r.Work, peer, r.Measure)
+			lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t-\t\t\t0", r.Work, peer, r.Measure))
 			continue
 		}
 		sorted := slices.Sorted(slices.Values(r.Samples))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.6g %s\t%.6g\t%.6g\t%d\n", r.Work, peer, r.Measure,
-			sorted[len(sorted)/2], r.Unit, sorted[0], sorted[len(sorted)-1], len(sorted))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%.6g %s\t%.6g\t%.6g\t%d", r.Work, peer, r.Measure,
+			sorted[len(sorted)/2], r.Unit, sorted[0], sorted[len(sorted)-1], len(sorted)))
 	}
-	_ = w.Flush() // as with all that is printed
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return errors.Join(err, w.Flush())
 }
 
 // save writes the rows down.

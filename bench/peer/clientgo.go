@@ -7,6 +7,7 @@ package peer
 import (
 	"context"
 	"flag"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,16 +21,17 @@ import (
 // standby that asks each second: its lease is counted in whole seconds, and must be longer than RenewDeadline.
 func clientGos() []Peer {
 	return []Peer{
-		clientGo("15 s, 10 s, 2 s (defaults)", 15*time.Second, 10*time.Second, 2*time.Second),
-		clientGo("3 s, 2 s, 1 s", 3*time.Second, 2*time.Second, time.Second),
+		clientGo(Defaults, 15*time.Second, 10*time.Second, 2*time.Second),
+		clientGo("LeaseDuration 3 s", 3*time.Second, 2*time.Second, time.Second),
 	}
 }
 
 func clientGo(setting string, lease, renew, retry time.Duration) Peer {
 	return Peer{
 		Name: ClientGo, Setting: setting, Store: Kubernetes, Period: stretched(retry), Expiry: lease + stretched(retry),
-		Note: "A LeaseLock with ReleaseOnCancel, on a server of this benchmark for leases alone, which refuses an update of an old " +
-			"resourceVersion as the API server does: the fake clientset works in one process and does not. A real API server adds its own time.",
+		Note: fmt.Sprintf("LeaseDuration %v, RenewDeadline %v, RetryPeriod %v, a LeaseLock and ReleaseOnCancel, on a server for leases "+
+			"alone that refuses an update of an old resourceVersion, as the API server does: the fake clientset works in one process "+
+			"only and does not. A real API server adds its own time.", lease, renew, retry),
 		open: func(_ context.Context, j Job) (share, error) {
 			quiet()
 			config := &rest.Config{Host: "http://" + j.Addr, QPS: -1}

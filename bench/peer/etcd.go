@@ -6,6 +6,7 @@ package peer
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,14 +17,15 @@ import (
 // etcds is the election of etcd's concurrency package, as it comes, and with the shortest lease that a server grants which has
 // its own defaults.
 func etcds() []Peer {
-	return []Peer{etcd("TTL 60 s (defaults)", 60), etcd("TTL 2 s", 2)}
+	return []Peer{etcd(Defaults, 60), etcd("TTL 2 s", 2)}
 }
 
 func etcd(setting string, ttl int) Peer {
 	lease := time.Duration(ttl) * time.Second
 	return Peer{
 		Name: EtcdName, Setting: setting, Store: Etcd, Period: lease / 3, Expiry: lease + 2*time.Second, Prompt: true,
-		Note: "A server of one node in the process of the benchmark, without fsync, as that of PostgreSQL: a cluster adds its own time.",
+		Note: fmt.Sprintf("A session with a TTL of %v, on a server of one node in the process of the benchmark, without fsync, as "+
+			"PostgreSQL is here, too: a cluster adds its own time.", lease),
 		open: func(_ context.Context, j Job) (share, error) {
 			client, err := clientv3.New(clientv3.Config{
 				Endpoints: []string{j.Addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),

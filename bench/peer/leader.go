@@ -42,20 +42,25 @@ type leaderShare struct {
 func (s *leaderShare) contend(ctx context.Context, t *tape) error {
 	hear, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	defer deaf()
-	events := s.l.Watch(hear)
-	go func() { // until deaf
-		for e := range events {
-			if e.Kind == leader.Waiting {
-				t.say(Waiting)
-			}
-		}
-	}()
+	t.hear(hear, s.l)
 	return s.l.Run(ctx, s.name, func(task context.Context) error {
 		t.say(Leading)
 		<-task.Done()
 		t.ended(ctx)
 		return task.Err()
 	})
+}
+
+// hear says when l stands by, until ctx ends.
+func (t *tape) hear(ctx context.Context, l *leader.Leader) {
+	events := l.Watch(ctx)
+	go func() { // until ctx ends
+		for e := range events {
+			if e.Kind == leader.Waiting {
+				t.say(Waiting)
+			}
+		}
+	}()
 }
 
 func (s *leaderShare) close() {

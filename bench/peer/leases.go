@@ -6,6 +6,7 @@ package peer
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -94,8 +95,9 @@ func (l *Leases) updateLocked(lease coordination.Lease) error {
 func answer(w http.ResponseWriter, code int) func(coordination.Lease, error) {
 	return func(lease coordination.Lease, err error) {
 		var body any = lease
-		if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // those made here, which wrap nothing
-			s := status.Status()
+		var refused apierrors.APIStatus
+		if errors.As(err, &refused) {
+			s := refused.Status()
 			s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 			code, body = int(s.Code), s
 		}

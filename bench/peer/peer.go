@@ -34,6 +34,8 @@ type Peer struct {
 	// Expiry is after which silence of a holder another one leads at the latest, without what the machine needs; 0 if that
 	// has no end.
 	Expiry time.Duration
+	// Mute means that its work is not told of a loss: it asks.
+	Mute bool
 	// Prompt means that a standby hears of a clean release, and does not have to ask.
 	Prompt bool
 	Note   string // what has to be known of each of its numbers
@@ -79,5 +81,5 @@ func All() []Peer {
 	all = append(all, raws()...)
 	all = append(all, clientGos()...)
 	all = append(all, etcds()...)
-	return append(all, rivers())
+	return append(all, rivers(), gocrons())
 }

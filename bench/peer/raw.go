@@ -20,13 +20,14 @@ import (
 func raws() []Peer {
 	return []Peer{
 		{
-			Name: Raw, Setting: "tries each second, LISTEN", Store: PostgreSQL, Session: true, Prompt: true, Period: time.Second,
-			Note: "A loop of 60 lines without reconnecting by plan, without a proof of its session and without a timeout: the limit, not a choice.",
+			Name: Raw, Store: PostgreSQL, Session: true, Prompt: true, Period: time.Second,
+			Note: "A loop that tries pg_try_advisory_lock each second and when it is notified of an unlock, without a proof of its session and " +
+				"without a timeout: the limit, not a choice.",
 			open: openRaw(rawStandby),
 		},
 		{
-			Name: Blocked, Setting: "pg_advisory_lock", Store: PostgreSQL, Session: true, Prompt: true,
-			Note: "A standby that blocks in pg_advisory_lock holds a snapshot, which holds back vacuum: the floor, not a choice.",
+			Name: Blocked, Store: PostgreSQL, Session: true, Prompt: true,
+			Note: "A standby that blocks in pg_advisory_lock, and so holds a snapshot, which holds back vacuum: the floor, not a choice.",
 			open: openRaw(blockedStandby),
 		},
 	}

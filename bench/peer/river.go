@@ -21,8 +21,9 @@ import (
 func rivers() Peer {
 	return Peer{
 		Name: River, Setting: Defaults, Store: PostgreSQL, Prompt: true, Period: 6 * time.Second, Expiry: 21 * time.Second,
-		Note: "Its elector is internal, has no settings and tells nobody outside: what it does is taken from its own log lines. " +
-			"The upkeep that a new leader does, as to enqueue periodic jobs, begins up to a second later.",
+		Note: "Its elector is internal to a client, has no settings and tells nobody outside: what it does is taken from its own log " +
+			"lines. What a new leader does, as to enqueue periodic jobs, begins up to a second later. One whose lease is over resigns, for " +
+			"as long as that takes, before it has its upkeep stop, which needs the same database.",
 		open: openRiver,
 	}
 }

@@ -23,7 +23,7 @@ func Kill(ctx context.Context, c Config) ([]result.Row, error) {
 	}
 	fast := choose(func(p peer.Peer) bool { return p.Name == peer.Leader && p.Period < p.Expiry/5 || p.Name == peer.Raw })
 	slow := choose(func(p peer.Peer) bool {
-		return p.Name != peer.Leader && !rawKind(p) && (!c.Quick || p.Expiry < 6*time.Second)
+		return p.Name != peer.Leader && !rawKind(p) && (!c.Quick || p.Expiry < 5*time.Second)
 	})
 	s := &sheet{work: "kill"}
 	r, err := newRig(ctx, c, s.work, append(fast, slow...))

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +17,9 @@ import (
 	"github.com/oxygenhub/leader/bench/result"
 )
 
-// Session measures from when the server has been told to end the session that leads until the work is told, and until a process
-// leads, which may be the same one.
+// Session measures from when the session that leads is ended on the server until the work is told, and until a process leads,
+// which may be the same one. The end is the signal that pg_terminate_backend sends, sent from here: the answer of that function
+// comes sometimes before and sometimes after the end of the session that it is about.
 func Session(ctx context.Context, c Config) ([]result.Row, error) {
 	rounds := 60
 	if c.Quick {
@@ -32,7 +34,11 @@ func Session(ctx context.Context, c Config) ([]result.Row, error) {
 	err = r.sessions(ctx, c, s, peers, rounds)
 	for _, p := range choose(func(p peer.Peer) bool { return !p.Session && plain(p) }) {
 		for _, measure := range []string{"told", "takeover"} {
-			s.none(p, measure, "It leads by a row or a lease, not by a session of the server that the server could end.")
+			why := "It leads by a row or a lease, not by a session that its server could end."
+			if p.Mute {
+				why = p.Note
+			}
+			s.none(p, measure, why)
 		}
 	}
 	return s.sorted(), errors.Join(err, r.end())
@@ -78,16 +84,15 @@ func (p *pair) endSession(ctx context.Context, s *sheet, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, holders).Scan(&pid); err != nil {
 		return err
 	}
-	before := peer.Now()
-	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1)", pid); err != nil {
+	now := peer.Now()
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		return err
 	}
-	now := peer.Now()
-	told, err := p.holder.await(ctx, peer.Told, before, starts)
+	told, err := p.holder.await(ctx, peer.Told, now, starts)
 	if err != nil {
 		return err
 	}
-	leading, err := first(ctx, peer.Leading, before, patience(kind), p.holder, p.standby)
+	leading, err := first(ctx, peer.Leading, now, patience(kind), p.holder, p.standby)
 	if err != nil {
 		return err
 	}
@@ -97,6 +102,6 @@ func (p *pair) endSession(ctx context.Context, s *sheet, conn *pgx.Conn) error {
 		return nil
 	}
 	p.holder, p.standby = p.standby, p.holder
-	_, err = p.standby.await(ctx, peer.Waiting, before, starts)
+	_, err = p.standby.await(ctx, peer.Waiting, now, starts)
 	return err
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -129,7 +128,7 @@ func choose(keep func(peer.Peer) bool) (peers []peer.Peer) {
 
 // plain reports whether a peer has its defaults, or no others: what has to be measured once only.
 func plain(p peer.Peer) bool {
-	return strings.Contains(p.Setting, peer.Defaults) || rawKind(p)
+	return p.Setting == peer.Defaults || rawKind(p)
 }
 
 // rawKind reports whether a peer is a loop without a library.
