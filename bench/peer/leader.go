@@ -17,8 +17,8 @@ func leaders() []Peer {
 	tuned := leader.Options{Retry: time.Second, Check: time.Second, Lease: 2 * time.Second, SessionTimeout: 3 * time.Second}
 	return []Peer{
 		leaderPeer(Defaults, leader.Options{}, time.Second, 10*time.Second),
-		leaderPeer("Retry 100 ms", fast, fast.Retry, 10*time.Second),
-		leaderPeer("Check 1 s, Lease 2 s, SessionTimeout 3 s", tuned, tuned.Retry, tuned.SessionTimeout),
+		leaderPeer(Eager, fast, fast.Retry, 10*time.Second),
+		leaderPeer(Tight, tuned, tuned.Retry, tuned.SessionTimeout),
 	}
 }
 

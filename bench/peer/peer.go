@@ -72,8 +72,12 @@ const (
 	Gocron   = "gocron"
 )
 
-// Defaults is the setting of a peer with which nothing has been set.
-const Defaults = "defaults"
+// Settings of peers.
+const (
+	Defaults = "defaults"                                 // nothing has been set
+	Eager    = "Retry 100 ms"                             // of leader: a standby asks more often
+	Tight    = "Check 1 s, Lease 2 s, SessionTimeout 3 s" // of leader: as client-go with a LeaseDuration of 3 s
+)
 
 // All are the peers, each with its settings.
 func All() []Peer {

@@ -7,8 +7,7 @@ package takeover
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/oxygenhub/leader/bench/peer"
@@ -25,45 +24,18 @@ func Handover(ctx context.Context, c Config) ([]result.Row, error) {
 	prompt := choose(func(p peer.Peer) bool { return p.Prompt && plain(p) })
 	slow := choose(func(p peer.Peer) bool { return !p.Prompt && (!c.Quick || p.Period < 3*time.Second) })
 	s := &sheet{work: "handover"}
-	r, err := newRig(ctx, c, s.work, append(prompt, slow...))
+	r, err := newRig(ctx, c, s.work, slices.Concat(prompt, slow))
 	if err != nil {
 		return nil, err
 	}
-	err = r.handovers(ctx, c, s, prompt, rounds)
+	handover := func(ctx context.Context, two *pair, _ bool) error { return two.handover(ctx, s) }
+	err = r.inTurn(ctx, c, s.work, prompt, rounds, handover)
 	var tasks []task
 	for _, p := range slow {
 		tasks = append(tasks, spread(p, lanes, slowRounds)...)
 	}
-	c.Log(fmt.Sprintf("%s: %d at the same time of those that have to ask", s.work, len(tasks)))
-	err = errors.Join(err, together(ctx, tasks, func(ctx context.Context, t task) error {
-		two, err := r.pair(ctx, t.peer)
-		for i := 0; i < t.rounds && err == nil; i++ {
-			err = two.handover(ctx, s)
-		}
-		return err
-	}))
+	err = errors.Join(err, together(ctx, c, s.work, tasks, r.alone(handover)))
 	return s.sorted(), errors.Join(err, r.end())
-}
-
-// handovers has all peers hand over in turn, in another order in each round.
-func (r *rig) handovers(ctx context.Context, c Config, s *sheet, peers []peer.Peer, rounds int) error {
-	pairs := make([]*pair, len(peers))
-	for i, p := range peers {
-		var err error
-		if pairs[i], err = r.pair(ctx, p); err != nil {
-			return err
-		}
-	}
-	progress := progress{log: c.Log, work: s.work, last: time.Now()}
-	for i := range rounds {
-		for _, k := range rand.Perm(len(pairs)) {
-			if err := pairs[k].handover(ctx, s); err != nil {
-				return err
-			}
-		}
-		progress.round(i+1, rounds)
-	}
-	return nil
 }
 
 // handover has the holder hand over to the standby, and then stand by.

@@ -22,7 +22,7 @@ const forever = 30 * time.Second
 // told, and until the other process leads. If the work is told later than that, both have worked: the overlap.
 func Hole(ctx context.Context, c Config) ([]result.Row, error) {
 	peers := choose(func(p peer.Peer) bool {
-		return p.Name != peer.Blocked && (p.Name != peer.Leader || p.Period >= time.Second) &&
+		return p.Name != peer.Blocked && p.Setting != peer.Eager &&
 			(!c.Quick || p.Expiry > 0 && p.Expiry < 5*time.Second)
 	})
 	s := &sheet{work: "hole"}
@@ -41,10 +41,9 @@ func Hole(ctx context.Context, c Config) ([]result.Row, error) {
 		}
 		tasks = append(tasks, spread(p, lanes, rounds)...)
 	}
-	c.Log(fmt.Sprintf("%s: %d at the same time", s.work, len(tasks)))
-	err = together(ctx, tasks, func(ctx context.Context, t task) error {
+	err = together(ctx, c, s.work, tasks, func(ctx context.Context, t task) error {
 		for range t.rounds {
-			if err := r.hole(ctx, s, t.peer); err != nil {
+			if err := r.hole(ctx, c, s, t.peer); err != nil {
 				return err
 			}
 		}
@@ -54,32 +53,39 @@ func Hole(ctx context.Context, c Config) ([]result.Row, error) {
 }
 
 // hole cuts the holder of a new pair off, and does away with both in the end.
-func (r *rig) hole(ctx context.Context, s *sheet, kind peer.Peer) error {
-	pl, err := r.place(ctx, kind)
+func (r *rig) hole(ctx context.Context, c Config, s *sheet, kind peer.Peer) error {
+	stage := pgtest.NewStage(ctx, "bench", c.Dir, c.Log) // for a round: there are many
+	two, way, err := r.apart(ctx, stage, kind)
+	if err == nil {
+		err = settle(ctx, kind.Period)
+	}
+	if err == nil {
+		now := peer.Now()
+		way.Swallow(true, true)
+		err = two.watch(ctx, s, now)
+	}
+	if two != nil {
+		err = errors.Join(err, two.holder.kill(), two.standby.kill())
+	}
+	return errors.Join(err, stage.End())
+}
+
+// apart starts two processes that reach the store by ways of their own, and returns that of the holder, too.
+func (r *rig) apart(ctx context.Context, stage *pgtest.Stage, kind peer.Peer) (*pair, *pgtest.Proxy, error) {
+	pl, err := r.place(ctx, stage, kind)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	var ways [2]*pgtest.Proxy
-	if err := r.stage.Try(func() {
+	if err := stage.Try(func() {
 		for i := range ways {
-			ways[i] = pgtest.NewProxy(r.stage, pl.host)
+			ways[i] = pgtest.NewProxy(stage, pl.host)
 		}
 	}); err != nil {
-		return err
+		return nil, nil, err
 	}
 	two, err := pl.pair(ctx, ways[0], ways[1])
-	if err != nil {
-		return err
-	}
-	if err := settle(ctx, kind.Period); err != nil {
-		return err
-	}
-	now := peer.Now()
-	ways[0].Swallow(true, true)
-	err = two.watch(ctx, s, now)
-	err = errors.Join(err, two.holder.kill(), two.standby.kill())
-	ways[0].Reset() // what is still under way
-	return err
+	return two, ways[0], err
 }
 
 // watch notes what becomes of a pair whose holder was cut off.

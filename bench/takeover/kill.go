@@ -7,8 +7,7 @@ package takeover
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/oxygenhub/leader/bench/peer"
@@ -21,16 +20,17 @@ func Kill(ctx context.Context, c Config) ([]result.Row, error) {
 	if c.Quick {
 		rounds = 1
 	}
-	fast := choose(func(p peer.Peer) bool { return p.Name == peer.Leader && p.Period < p.Expiry/5 || p.Name == peer.Raw })
+	fast := choose(func(p peer.Peer) bool { return p.Name == peer.Leader && p.Setting != peer.Tight || p.Name == peer.Raw })
 	slow := choose(func(p peer.Peer) bool {
 		return p.Name != peer.Leader && !rawKind(p) && (!c.Quick || p.Expiry < 5*time.Second)
 	})
 	s := &sheet{work: "kill"}
-	r, err := newRig(ctx, c, s.work, append(fast, slow...))
+	r, err := newRig(ctx, c, s.work, slices.Concat(fast, slow))
 	if err != nil {
 		return nil, err
 	}
-	err = r.kills(ctx, c, s, fast, rounds)
+	kill := func(ctx context.Context, two *pair, last bool) error { return two.kill(ctx, s, last) }
+	err = r.inTurn(ctx, c, s.work, fast, rounds, kill)
 	var tasks []task
 	for _, p := range slow {
 		lanes, rounds := 4, max(2, int(2*time.Minute/(p.Expiry+p.Period)))
@@ -42,36 +42,8 @@ func Kill(ctx context.Context, c Config) ([]result.Row, error) {
 		}
 		tasks = append(tasks, spread(p, lanes, rounds)...)
 	}
-	c.Log(fmt.Sprintf("%s: %d at the same time of those that wait for a lease to end", s.work, len(tasks)))
-	err = errors.Join(err, together(ctx, tasks, func(ctx context.Context, t task) error {
-		two, err := r.pair(ctx, t.peer)
-		for i := 0; i < t.rounds && err == nil; i++ {
-			err = two.kill(ctx, s, i == t.rounds-1)
-		}
-		return err
-	}))
+	err = errors.Join(err, together(ctx, c, s.work, tasks, r.alone(kill)))
 	return s.sorted(), errors.Join(err, r.end())
-}
-
-// kills kills the holders of all peers in turn.
-func (r *rig) kills(ctx context.Context, c Config, s *sheet, peers []peer.Peer, rounds int) error {
-	pairs := make([]*pair, len(peers))
-	for i, p := range peers {
-		var err error
-		if pairs[i], err = r.pair(ctx, p); err != nil {
-			return err
-		}
-	}
-	progress := progress{log: c.Log, work: s.work, last: time.Now()}
-	for i := range rounds {
-		for _, k := range rand.Perm(len(pairs)) {
-			if err := pairs[k].kill(ctx, s, i == rounds-1); err != nil {
-				return err
-			}
-		}
-		progress.round(i+1, rounds)
-	}
-	return nil
 }
 
 // kill kills the holder, and unless it is the last time, starts another standby.

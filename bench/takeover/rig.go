@@ -108,7 +108,8 @@ type place struct {
 	born int
 }
 
-func (r *rig) place(ctx context.Context, p peer.Peer) (*place, error) {
+// place makes a place, which is there until the stage ends.
+func (r *rig) place(ctx context.Context, stage *pgtest.Stage, p peer.Peer) (*place, error) {
 	r.mu.Lock()
 	r.places++
 	pl := &place{rig: r, peer: p, name: fmt.Sprintf("job-%d", r.places)}
@@ -122,7 +123,7 @@ func (r *rig) place(ctx context.Context, p peer.Peer) (*place, error) {
 		pl.host = r.server.Addr()
 		r.starting.Lock()
 		defer r.starting.Unlock()
-		if err := r.stage.Try(func() { pl.url = r.server.Database(r.stage) }); err != nil {
+		if err := stage.Try(func() { pl.url = r.server.Database(stage) }); err != nil {
 			return nil, err
 		}
 		if p.Name == peer.River {
@@ -153,7 +154,7 @@ func (p *place) start(ctx context.Context, via *pgtest.Proxy) (*proc, error) {
 		Peer: p.peer.Name, Setting: p.peer.Setting, Node: fmt.Sprintf("%s-%d", p.name, p.born), Addr: addr, Name: p.name,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.peer, err)
+		return nil, err
 	}
 	p.rig.mu.Lock()
 	defer p.rig.mu.Unlock()
@@ -169,13 +170,14 @@ type pair struct {
 
 // pair starts two processes of a new place.
 func (r *rig) pair(ctx context.Context, p peer.Peer) (*pair, error) {
-	pl, err := r.place(ctx, p)
+	pl, err := r.place(ctx, r.stage, p)
 	if err != nil {
 		return nil, err
 	}
 	return pl.pair(ctx, nil, nil)
 }
 
+// pair starts two processes of the place, each with its way to the store.
 func (p *place) pair(ctx context.Context, viaHolder, viaStandby *pgtest.Proxy) (*pair, error) {
 	two := &pair{place: p}
 	var err error
@@ -183,15 +185,12 @@ func (p *place) pair(ctx context.Context, viaHolder, viaStandby *pgtest.Proxy) (
 		return nil, err
 	}
 	if err = two.holder.lead(ctx, starts); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.peer, err)
+		return nil, err
 	}
 	if two.standby, err = p.start(ctx, viaStandby); err != nil {
 		return nil, err
 	}
-	if err = two.standby.standBy(ctx); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.peer, err)
-	}
-	return two, nil
+	return two, two.standby.standBy(ctx)
 }
 
 // patience is how long a peer may take to have another leader when the one that leads has died or vanished.

@@ -7,9 +7,7 @@ package takeover
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,7 +29,7 @@ func Session(ctx context.Context, c Config) ([]result.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.sessions(ctx, c, s, peers, rounds)
+	err = r.inTurn(ctx, c, s.work, peers, rounds, func(ctx context.Context, two *pair, _ bool) error { return two.endSession(ctx, s) })
 	for _, p := range choose(func(p peer.Peer) bool { return !p.Session && plain(p) }) {
 		for _, measure := range []string{"told", "takeover"} {
 			why := "It leads by a row or a lease, not by a session that its server could end."
@@ -44,44 +42,25 @@ func Session(ctx context.Context, c Config) ([]result.Row, error) {
 	return s.sorted(), errors.Join(err, r.end())
 }
 
-// sessions has the sessions of all peers ended in turn.
-func (r *rig) sessions(ctx context.Context, c Config, s *sheet, peers []peer.Peer, rounds int) error {
-	pairs := make([]*pair, len(peers))
-	conns := make([]*pgx.Conn, len(peers))
-	for i, p := range peers {
-		var err error
-		if pairs[i], err = r.pair(ctx, p); err != nil {
-			return err
-		}
-		if conns[i], err = pgx.Connect(ctx, pairs[i].place.url); err != nil {
-			return err
-		}
-		defer func() { _ = conns[i].Close(context.WithoutCancel(ctx)) }() // its server is about to end
+// session is the process of the server for the session that leads: it has the only lock in the database.
+func (p *place) session(ctx context.Context) (pid int, err error) {
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return 0, err
 	}
-	progress := progress{log: c.Log, work: s.work, last: time.Now()}
-	for i := range rounds {
-		for _, k := range rand.Perm(len(pairs)) {
-			if err := pairs[k].endSession(ctx, s, conns[k]); err != nil {
-				return err
-			}
-		}
-		progress.round(i+1, rounds)
-	}
-	return nil
+	err = conn.QueryRow(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&pid)
+	return pid, errors.Join(err, conn.Close(ctx))
 }
 
-// holders is the sessions that hold a lock in this database, of which there is one.
-const holders = `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
-	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-
-// endSession has the server end the session of the holder.
-func (p *pair) endSession(ctx context.Context, s *sheet, conn *pgx.Conn) error {
+// endSession ends the session of the holder.
+func (p *pair) endSession(ctx context.Context, s *sheet) error {
 	kind := p.place.peer
-	if err := settle(ctx, kind.Period); err != nil {
+	pid, err := p.place.session(ctx)
+	if err != nil {
 		return err
 	}
-	var pid int
-	if err := conn.QueryRow(ctx, holders).Scan(&pid); err != nil {
+	if err := settle(ctx, kind.Period); err != nil {
 		return err
 	}
 	now := peer.Now()

@@ -9,8 +9,6 @@ package takeover
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -90,32 +88,6 @@ func (s *sheet) sorted() []result.Row {
 	return s.rows
 }
 
-// task is samples of a peer that are measured one after the other, while those of other tasks are.
-type task struct {
-	peer   peer.Peer
-	rounds int
-}
-
-// spread makes tasks for several samples of a peer at the same time.
-func spread(p peer.Peer, lanes, rounds int) []task {
-	return slices.Repeat([]task{{p, rounds}}, lanes)
-}
-
-// together does all tasks at the same time. It is for peers that do little but wait. An error ends only its own task.
-func together(ctx context.Context, tasks []task, do func(context.Context, task) error) error {
-	errs := make([]error, len(tasks))
-	var work sync.WaitGroup
-	for i, t := range tasks {
-		work.Go(func() {
-			if err := do(ctx, t); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", t.peer, err)
-			}
-		})
-	}
-	work.Wait()
-	return errors.Join(errs...)
-}
-
 // choose returns the peers that keep says yes to.
 func choose(keep func(peer.Peer) bool) (peers []peer.Peer) {
 	for _, p := range peer.All() {
@@ -133,17 +105,3 @@ func plain(p peer.Peer) bool {
 
 // rawKind reports whether a peer is a loop without a library.
 func rawKind(p peer.Peer) bool { return p.Name == peer.Raw || p.Name == peer.Blocked }
-
-// progress logs every now and then how far rounds have come.
-type progress struct {
-	log  func(string)
-	work string
-	last time.Time
-}
-
-func (p *progress) round(i, n int) {
-	if i == n || time.Since(p.last) > 20*time.Second {
-		p.last = time.Now()
-		p.log(fmt.Sprintf("%s: %d of %d rounds", p.work, i, n))
-	}
-}
