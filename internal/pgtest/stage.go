@@ -66,7 +66,7 @@ func (s *Stage) End() error {
 		cleanup := s.cleanups[n-1]
 		s.cleanups = slices.Delete(s.cleanups, n-1, n)
 		s.mu.Unlock()
-		if err := s.Try(cleanup); err != nil {
+		if err := s.Try(cleanup); errors.Is(err, ErrSkipped) { // any other has been noted
 			s.Error(err)
 		}
 	}
