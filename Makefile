@@ -17,7 +17,7 @@ lint:
 
 bench:
 	GOWORK=off go test -run '^$$' -bench . -benchmem ./...
-	@if [ -f bench/go.mod ]; then cd bench && GOWORK=off go test -run '^$$' -bench . -benchmem ./...; fi
+	cd bench && GOWORK=off go run . -out ../docs
 
 # Before a release: fleets of real processes under random faults, for SOAK with each of SEEDS, with a report of each in
 # soak-report/; and the state machine over and over. It goes on after a violation, to show them all.

@@ -82,6 +82,7 @@ func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 		switch {
 		case errors.Is(err, pgtest.ErrSkipped):
 			log(fmt.Sprintf("NOT RUN HERE: %s: %v", w.name, err))
+		case ctx.Err() != nil: // all that goes on has failed by that
 		case err != nil:
 			log(fmt.Sprintf("%s: FAILED", w.name))
 			errs = append(errs, fmt.Errorf("%s: %w", w.name, err))

@@ -31,7 +31,8 @@ func clientGo(setting string, lease, renew, retry time.Duration) Peer {
 		Name: ClientGo, Setting: setting, Store: Kubernetes, Period: stretched(retry), Expiry: lease + stretched(retry),
 		Note: fmt.Sprintf("LeaseDuration %v, RenewDeadline %v, RetryPeriod %v, a LeaseLock and ReleaseOnCancel, on a server for leases "+
 			"alone that refuses an update of an old resourceVersion, as the API server does: the fake clientset works in one process "+
-			"only and does not. A real API server adds its own time.", lease, renew, retry),
+			"only and does not. A real API server adds its own time. With ReleaseOnCancel an elector that cannot renew tries to release "+
+			"before the context of its work ends.", lease, renew, retry),
 		open: func(_ context.Context, j Job) (share, error) {
 			quiet()
 			config := &rest.Config{Host: "http://" + j.Addr, QPS: -1}
