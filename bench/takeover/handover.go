@@ -24,7 +24,7 @@ func Handover(ctx context.Context, c Config) ([]result.Row, error) {
 	prompt := choose(func(p peer.Peer) bool { return p.Prompt && plain(p) })
 	slow := choose(func(p peer.Peer) bool { return !p.Prompt && (!c.Quick || p.Period < 3*time.Second) })
 	s := &sheet{work: "handover"}
-	r, err := newRig(ctx, c, s.work, slices.Concat(prompt, slow))
+	r, err := newRig(ctx, c, slices.Concat(prompt, slow))
 	if err != nil {
 		return nil, err
 	}

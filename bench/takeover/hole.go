@@ -26,7 +26,7 @@ func Hole(ctx context.Context, c Config) ([]result.Row, error) {
 			(!c.Quick || p.Expiry > 0 && p.Expiry < 5*time.Second)
 	})
 	s := &sheet{work: "hole"}
-	r, err := newRig(ctx, c, s.work, peers)
+	r, err := newRig(ctx, c, peers)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func Kill(ctx context.Context, c Config) ([]result.Row, error) {
 		return p.Name != peer.Leader && !rawKind(p) && (!c.Quick || p.Expiry < 5*time.Second)
 	})
 	s := &sheet{work: "kill"}
-	r, err := newRig(ctx, c, s.work, slices.Concat(fast, slow))
+	r, err := newRig(ctx, c, slices.Concat(fast, slow))
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ type rig struct {
 }
 
 // newRig starts the stores that the peers need.
-func newRig(ctx context.Context, c Config, work string, peers []peer.Peer) (*rig, error) {
+func newRig(ctx context.Context, c Config, peers []peer.Peer) (*rig, error) {
 	r := &rig{stage: pgtest.NewStage(ctx, "bench", c.Dir, c.Log)}
 	needs := make(map[peer.Store]bool)
 	for _, p := range peers {
@@ -53,7 +53,7 @@ func newRig(ctx context.Context, c Config, work string, peers []peer.Peer) (*rig
 		}
 	})
 	if err = errors.Join(err, inner); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", work, err), r.stage.End())
+		return nil, errors.Join(err, r.stage.End())
 	}
 	return r, nil
 }

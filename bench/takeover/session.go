@@ -25,7 +25,7 @@ func Session(ctx context.Context, c Config) ([]result.Row, error) {
 	}
 	peers := choose(func(p peer.Peer) bool { return p.Session && plain(p) && p.Name != peer.Blocked })
 	s := &sheet{work: "session"}
-	r, err := newRig(ctx, c, s.work, peers)
+	r, err := newRig(ctx, c, peers)
 	if err != nil {
 		return nil, err
 	}
