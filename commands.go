@@ -23,8 +23,6 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 		l.unlockLocked()
 	case len(l.reads) > 0:
 		l.readLocked()
-	case len(l.tells) > 0:
-		l.tellLocked()
 	case len(l.asks) > 0 && l.tried:
 		l.askLocked() // between two tries: there may be no end of them
 	case l.verify && l.current.info.reads:
@@ -94,14 +92,18 @@ func (l *Leader) proveLocked() {
 	l.proved = true
 }
 
-// unlockLocked gives back all locks that are to be given back. What cannot be given back for sure is given up with the
-// session.
+// unlockLocked gives back all locks that are to be given back, and tells the standbys of other processes, in one go: each step of
+// its own would cost a handover the way to the loop and back. What cannot be given back for sure is given up with the session.
+// The callers are let go when the standbys were told, so that a process that exits next has told.
 func (l *Leader) unlockLocked() {
-	keys := l.frees
+	w, keys := l.current, l.frees
 	l.frees = nil
 	var missing []int64
+	var untold error
 	l.orderLocked(func(s session) (err error) {
-		missing, err = s.unlock(keys)
+		if missing, err = s.unlock(keys); err == nil {
+			untold = s.tell(keys)
+		}
 		return err
 	}, func(err error) {
 		if err != nil {
@@ -113,31 +115,28 @@ func (l *Leader) unlockLocked() {
 				s.first().freeErr = errNotHeld
 			}
 		}
-		l.tells = append(l.tells, keys...)
+		if _, over := errors.AsType[*sessionError](untold); over {
+			l.brokenLocked(w, untold)
+			return
+		}
+		if untold != nil {
+			l.emitLocked(Event{Kind: Untold, Err: untold})
+		}
+		l.givenBackLocked(keys)
 	})
 }
 
-// tellLocked tells the standbys of other processes which locks are free. The callers are let go then, so that a process
-// that exits next has told.
-func (l *Leader) tellLocked() {
-	keys := l.tells
-	l.tells = nil
-	l.orderLocked(func(s session) error {
-		return s.tell(keys)
-	}, func(err error) {
-		if err != nil {
-			l.emitLocked(Event{Kind: Untold, Err: err})
+// givenBackLocked lets the callers go whose locks are not held any more.
+func (l *Leader) givenBackLocked(keys []int64) {
+	for _, key := range keys {
+		switch s := l.keys[key]; {
+		case s == nil || !s.freeing: // nobody waits for it
+		case s.first().freeErr != nil:
+			l.freedLocked(s, Lost, s.first().freeErr)
+		default:
+			l.freedLocked(s, Released, nil)
 		}
-		for _, key := range keys {
-			switch s := l.keys[key]; {
-			case s == nil || !s.freeing: // nobody waits for it
-			case s.first().freeErr != nil:
-				l.freedLocked(s, Lost, s.first().freeErr)
-			default:
-				l.freedLocked(s, Released, nil)
-			}
-		}
-	})
+	}
 }
 
 // freedLocked lets the caller go whose lock is not held any more.
