@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+
+// Package report writes down what was measured: a page for people with its drawings, and the numbers.
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/oxygenhub/leader/bench/result"
+)
+
+// Write makes benchmarks.md, benchmarks.json and the drawings in benchmarks/ in a folder. Drawings of an earlier run go.
+func Write(dir string, run result.Run) error {
+	run.Targets = result.Targets(run.Rows)
+	numbers, err := json.MarshalIndent(run, "", "\t")
+	if err != nil {
+		return err
+	}
+	text, drawings, err := page(run)
+	if err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "benchmarks", "*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		err = errors.Join(err, os.Remove(file))
+	}
+	if err := errors.Join(err, os.MkdirAll(filepath.Join(dir, "benchmarks"), 0o755)); err != nil {
+		return err
+	}
+	files := map[string][]byte{"benchmarks.md": []byte(text), "benchmarks.json": append(numbers, '\n')}
+	for name, drawing := range drawings {
+		files[filepath.Join("benchmarks", name)] = drawing
+	}
+	for name, content := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	}
+	return err
+}
+
+// page returns the text, and the drawings by file name.
+func page(run result.Run) (string, map[string][]byte, error) {
+	var b strings.Builder
+	head(&b, run)
+	targets(&b, run.Targets)
+	drawings := make(map[string][]byte)
+	for _, work := range distinct(run.Rows, func(r result.Row) string { return r.Work }) {
+		if err := section(&b, drawings, work, only(run.Rows, func(r result.Row) bool { return r.Work == work })); err != nil {
+			return "", nil, fmt.Errorf("report %s: %w", work, err)
+		}
+	}
+	return b.String(), drawings, nil
+}
+
+func head(b *strings.Builder, run result.Run) {
+	b.WriteString("# Benchmarks\n\nThis library and what a user would pick instead, measured in one run on one machine. This page is written by the command:\n\n" +
+		"    make bench\n\n")
+	if run.Quick {
+		b.WriteString("**This was a quick run, with the fewest repeats: it shows that all works, and measures nothing.**\n\n")
+	}
+	fmt.Fprintf(b, "Measured on %s in %.0f minutes, on %s. How many rounds there were is n in the tables.\n\n| | version |\n|---|---|\n",
+		run.Date.UTC().Format("2 January 2006"), run.Took/60, run.Machine)
+	for _, v := range run.Versions {
+		fmt.Fprintf(b, "| %s | %s |\n", v.Name, v.Version)
+	}
+	b.WriteString("\nThe 99th percentile of fewer than 100 samples would be the largest of them, and is not printed (–). A ratio is that to this library " +
+		"at its defaults: the median of the ratios of each round where the contenders were measured in turn, else the ratio of the medians. " +
+		"*raw* is a loop on the driver without a library, *blocked* a standby that blocks in pg_advisory_lock. " +
+		"All numbers are in [benchmarks.json](benchmarks.json).\n\n")
+}
+
+func targets(b *strings.Builder, all []result.Target) {
+	b.WriteString("## Targets\n\n| target | limit | measured | |\n|---|--:|--:|---|\n")
+	for _, t := range all {
+		value, verdict := "–", "not measured"
+		switch {
+		case t.Measured && t.Met:
+			value, verdict = quantity(t.Value, t.Unit), "met"
+		case t.Measured:
+			value, verdict = quantity(t.Value, t.Unit), "**missed**"
+			if t.Why != "" {
+				verdict += ": " + t.Why
+			}
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", cell(t.Text), quantity(t.Limit, t.Unit), value, cell(verdict))
+	}
+	b.WriteString("\n")
+}
+
+// section is a work: its story, and for each measure a table and perhaps a drawing.
+func section(b *strings.Builder, drawings map[string][]byte, work string, rows []result.Row) error {
+	s, known := stories()[work]
+	if !known {
+		s.title = work
+	}
+	fmt.Fprintf(b, "## %s\n\n", s.title)
+	if s.text != "" {
+		b.WriteString(s.text + "\n\n")
+	}
+	for _, measure := range distinct(rows, func(r result.Row) string { return r.Measure }) {
+		of := only(rows, func(r result.Row) bool { return r.Measure == measure })
+		fmt.Fprintf(b, "### %s: %s\n\n", s.title, measure)
+		if slices.Contains(s.plots, measure) {
+			drawing, err := draws(s.title+": "+measure, of)
+			if err != nil {
+				return err
+			}
+			if drawing != nil {
+				name := strings.ReplaceAll(work+"-"+measure, " ", "-") + ".svg"
+				drawings[name] = drawing
+				fmt.Fprintf(b, "![%s of each contender](benchmarks/%s)\n\n", measure, name)
+			}
+		}
+		table(b, work, of)
+	}
+	return nil
+}
+
+// table has a line for each row of a measure, and the notes below it.
+func table(b *strings.Builder, work string, rows []result.Row) {
+	overX := slices.ContainsFunc(rows, func(r result.Row) bool { return r.X != 0 })
+	if overX {
+		fmt.Fprintf(b, "| peer | setting | %s ", cell(work))
+	} else {
+		b.WriteString("| peer | setting ")
+	}
+	b.WriteString("| n | min | median | p99 | max | ratio | note |\n|---|---|" + strings.Repeat("--:|", 6))
+	if overX {
+		b.WriteString("--:|")
+	}
+	b.WriteString("---|\n")
+	notes := distinct(only(rows, func(r result.Row) bool { return r.Note != "" }), func(r result.Row) string { return r.Note })
+	for _, r := range rows {
+		fmt.Fprintf(b, "| %s | %s ", cell(r.Peer), cell(r.Setting))
+		if overX {
+			fmt.Fprintf(b, "| %s ", quantity(r.X, "1"))
+		}
+		note := ""
+		if r.Note != "" {
+			note = fmt.Sprintf("(%d)", slices.Index(notes, r.Note)+1)
+		}
+		fmt.Fprintf(b, "%s| %s | %s |\n", statistics(r), ratioToOurs(r, rows), note)
+	}
+	b.WriteString("\n")
+	for i, note := range notes {
+		fmt.Fprintf(b, "%d. %s\n", i+1, note)
+	}
+	if len(notes) > 0 {
+		b.WriteString("\n")
+	}
+}
+
+func statistics(r result.Row) string {
+	if len(r.Samples) == 0 {
+		return "| 0 | – | – | – | – "
+	}
+	s := result.Summarize(r.Samples)
+	return fmt.Sprintf("| %d | %s | %s | %s | %s ", s.N, quantity(s.Min, r.Unit), quantity(s.Median, r.Unit), quantity(s.P99, r.Unit), quantity(s.Max, r.Unit))
+}
+
+// ratioToOurs is that to this library at its defaults and the same X.
+func ratioToOurs(r result.Row, rows []result.Row) string {
+	for _, ours := range rows {
+		if ours.Peer != "leader" || ours.Setting != "defaults" || ours.X != r.X {
+			continue
+		}
+		if ratio, ok := result.Ratio(r, ours); ok {
+			return digits(ratio)
+		}
+	}
+	return "–"
+}
+
+// contender is who a row is of.
+func contender(r result.Row) string {
+	if r.Setting == "" {
+		return r.Peer
+	}
+	return r.Peer + ", " + r.Setting
+}
+
+// cell is text that ends no cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// distinct are the values of rows, in the order in which they come.
+func distinct(rows []result.Row, of func(result.Row) string) (values []string) {
+	for _, r := range rows {
+		if v := of(r); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+func only(rows []result.Row, keep func(result.Row) bool) (kept []result.Row) {
+	for _, r := range rows {
+		if keep(r) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
