@@ -64,4 +64,5 @@ func TestPostgresQuick(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.FileExists(t, filepath.Join(out, "benchmarks.json"))
+	assert.FileExists(t, filepath.Join(out, "benchmarks.md"))
 }

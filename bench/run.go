@@ -6,17 +6,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/oxygenhub/leader/bench/report"
 	"github.com/oxygenhub/leader/bench/result"
 	"github.com/oxygenhub/leader/bench/takeover"
 	"github.com/oxygenhub/leader/internal/pgtest"
@@ -89,7 +88,7 @@ func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 		}
 	}
 	log("done")
-	errs = append(errs, table(out, rows), save(o.out, rows), os.RemoveAll(dir), ctx.Err())
+	errs = append(errs, table(out, rows), save(context.WithoutCancel(ctx), o, begun, rows), os.RemoveAll(dir), ctx.Err())
 	return rows, errors.Join(errs...)
 }
 
@@ -136,14 +135,9 @@ func table(out io.Writer, rows []result.Row) error {
 	return errors.Join(err, w.Flush())
 }
 
-// save writes the rows down.
-func save(dir string, rows []result.Row) error {
-	text, err := json.MarshalIndent(rows, "", "\t")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "benchmarks.json"), append(text, '\n'), 0o644)
+// save writes the report of a run that has begun at a time.
+func save(ctx context.Context, o options, begun time.Time, rows []result.Row) error {
+	return report.Write(o.out, result.Run{
+		Date: begun, Took: time.Since(begun).Seconds(), Machine: machine(), Versions: versions(ctx), Quick: o.quick, Rows: rows,
+	})
 }

@@ -4,6 +4,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"image/color"
 	"math"
 	"slices"
@@ -19,7 +20,7 @@ import (
 )
 
 // width is that of a page on GitHub, 830 pixels of which 4 are 3 points.
-const width = 622 * vg.Point
+const width vg.Length = 622
 
 // colorOf is always the same for a peer: those of Okabe and Ito, which the colour-blind can tell apart.
 func colorOf(peer string) color.Color {
@@ -113,7 +114,7 @@ func lines(title string, rows []result.Row) ([]byte, error) {
 	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}}
 	for i, name := range names {
 		points := series[name]
-		slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
+		slices.SortFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 		line, glyphs, err := plotter.NewLinePoints(points)
 		if err != nil {
 			return nil, err

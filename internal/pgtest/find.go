@@ -111,6 +111,21 @@ func inspect(ctx context.Context, bin string, named bool) (install, error) {
 	return in, err
 }
 
+// Version is what the server that tests start says of itself, as in "postgres (PostgreSQL) 15.14".
+func Version(ctx context.Context) (string, error) {
+	in, err := find(ctx)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(in.bin, "postgres"), "--version")
+	cmd.Env = in.environ()
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", cmd, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // environ is the environment of the server's programs: no locale that may not be installed, and none of the PG*
 // variables that steer them.
 func (in install) environ() []string {
