@@ -61,12 +61,13 @@ func page(run result.Run) (string, map[string][]byte, error) {
 }
 
 func head(b *strings.Builder, run result.Run) {
-	b.WriteString("# Benchmarks\n\nThis library and what a user would pick instead, measured in one run on one machine. This page is written by the command:\n\n" +
-		"    make bench\n\n")
+	b.WriteString("# Benchmarks\n\nThis library and what a user would pick instead, measured in one run on one machine. " +
+		"This page is written by the command:\n\n    make bench\n\n")
 	if run.Quick {
 		b.WriteString("**This was a quick run, with the fewest repeats: it shows that all works, and measures nothing.**\n\n")
 	}
-	fmt.Fprintf(b, "Measured on %s in %.0f minutes, on %s. How many rounds there were is n in the tables.\n\n| | version |\n|---|---|\n",
+	fmt.Fprintf(b, "Measured on %s in %.0f minutes, on %s. How many rounds there were is n in the tables.\n\n"+
+		"| | version |\n|---|---|\n",
 		run.Date.UTC().Format("2 January 2006"), run.Took/60, run.Machine)
 	for _, v := range run.Versions {
 		fmt.Fprintf(b, "| %s | %s |\n", v.Name, v.Version)
@@ -163,7 +164,8 @@ func statistics(r result.Row) string {
 		return "| 0 | – | – | – | – "
 	}
 	s := result.Summarize(r.Samples)
-	return fmt.Sprintf("| %d | %s | %s | %s | %s ", s.N, quantity(s.Min, r.Unit), quantity(s.Median, r.Unit), quantity(s.P99, r.Unit), quantity(s.Max, r.Unit))
+	return fmt.Sprintf("| %d | %s | %s | %s | %s ", s.N,
+		quantity(s.Min, r.Unit), quantity(s.Median, r.Unit), quantity(s.P99, r.Unit), quantity(s.Max, r.Unit))
 }
 
 // ratioToOurs is that to this library at its defaults and the same X.

@@ -23,7 +23,8 @@ import (
 func run() result.Run {
 	var ours, raws []float64
 	for i := range 100 {
-		ours, raws = append(ours, 0.002+float64(i)*1e-6), append(raws, 0.001+float64(i)*5e-7)
+		ours = append(ours, 0.002+float64(i)*1e-6)
+		raws = append(raws, ours[i]/2)
 	}
 	row := func(work, measure, peer, setting, unit string, x float64, samples ...float64) result.Row {
 		return result.Row{Work: work, Measure: measure, Peer: peer, Setting: setting, Unit: unit, X: x, Samples: samples}
