@@ -144,8 +144,8 @@ func (s *pgSession) adapt(config *pgx.ConnConfig, prefix string) {
 	config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn()} // an interrupt must not cost the connection
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec // poolers do not like named statements
-	config.StatementCacheCapacity, config.DescriptionCacheCapacity = 0, 0
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec                   // poolers do not like named statements
+	config.StatementCacheCapacity, config.DescriptionCacheCapacity = 8, 0 // of those that a session does over and over, see mode
 	if config.ConnectTimeout <= 0 || config.ConnectTimeout > hostTimeout {
 		config.ConnectTimeout = hostTimeout
 	}

@@ -69,6 +69,21 @@ func TestPostgresSessionReset(t *testing.T) {
 	})
 }
 
+// TestPostgresStatementsForgotten: what a session does over and over is prepared from its first proof on. A session that the server
+// has made to forget it may have lost more.
+func TestPostgresStatementsForgotten(t *testing.T) {
+	dsn := pgtest.URL(t)
+	testPostgresSessionReset(t, dsn, func(a *Leader) {
+		poll(t, soon, "a proof is prepared", func() (prepared bool) {
+			onSession(t, a, func(s *pgSession) error {
+				return s.conn.QueryRow(context.Background(), "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE statement = $1)", sqlProve).Scan(&prepared)
+			})
+			return prepared
+		})
+		execOn(t, a, "DEALLOCATE ALL")
+	}, "DEALLOCATE ALL", false)
+}
+
 func testPostgresSessionReset(t *testing.T, dsn string, reset func(a *Leader), says string, locks bool) {
 	t.Helper()
 	a := newLeader(t, Postgres(dsn), changeOptions(t, "a"))

@@ -23,11 +23,17 @@ const (
 	maxBatch = 10_000
 	// maxPayload is how many keys fit into one notification, of at most 8,000 bytes.
 	maxPayload = 400
+	// noSuchStatement is the SQLSTATE of a prepared statement that is not there.
+	noSuchStatement = "26000"
 	// byeTimeout bounds the polite end of a session.
 	byeTimeout = 500 * time.Millisecond
 )
 
-var errMoved = errors.New("another process of the server answered: there is a pooler in between that is not in session mode")
+var (
+	errMoved     = errors.New("another process of the server answered: there is a pooler in between that is not in session mode")
+	errForgotten = errors.New("the server has forgotten a statement that the session has prepared, as after DISCARD ALL or DEALLOCATE ALL on it, " +
+		"or behind a pooler that is not in session mode")
+)
 
 // All names are qualified: search_path is set only after the first of these statements. Locking functions stand in the target
 // list, with no WHERE, LIMIT or CTE beside them: those may evaluate them twice, or for rows that nobody wanted.
@@ -138,6 +144,16 @@ func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
 	return held, err
 }
 
+// mode has the statements that a session does over and over prepared, which saves the server more than half of the work of
+// each: parsing and planning. One that ends before its first proof, as between two tries with Options.Disconnect, would only
+// pay the way to the server and back for that. The self-test has found no pooler by then that could not have it.
+func (s *pgSession) mode() pgx.QueryExecMode {
+	if s.counted.IsZero() {
+		return pgx.QueryExecModeExec
+	}
+	return pgx.QueryExecModeCacheStatement
+}
+
 // regained forgets that keys were lost before.
 func (s *pgSession) regained(keys []int64) {
 	if len(s.gone) > 0 {
@@ -147,7 +163,7 @@ func (s *pgSession) regained(keys []int64) {
 
 // each runs a statement that calls a function for each key, and returns the keys for which it said want.
 func (s *pgSession) each(sql string, keys []int64, want bool) ([]int64, error) {
-	rows, err := s.conn.Query(context.Background(), sql, keys, int32(s.info.pid))
+	rows, err := s.conn.Query(context.Background(), sql, s.mode(), keys, int32(s.info.pid))
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +209,7 @@ func (s *pgSession) tell(keys []int64) error {
 		}
 		payloads = append(payloads, strings.Join(texts, ","))
 	}
-	_, err := s.conn.Exec(context.Background(), sqlTell, s.channel, payloads)
+	_, err := s.conn.Exec(context.Background(), sqlTell, s.mode(), s.channel, payloads)
 	return s.orOver(err)
 }
 
@@ -310,6 +326,8 @@ func (s *pgSession) over(err error) error {
 		return &sessionError{err: *failure, ended: endOfPeer(*failure)}
 	case errors.Is(err, errMoved):
 		return &sessionError{err: errMoved}
+	case sqlState(err) == noSuchStatement:
+		return &sessionError{err: fmt.Errorf("%w: %w", errForgotten, err)}
 	case err != nil && s.conn.IsClosed():
 		return &sessionError{err: err, ended: endOfPeer(err)} // as by a close_notify of TLS
 	}

@@ -38,15 +38,27 @@ func (s *pgSession) set(ctx context.Context, names, values []string) error {
 	return nil
 }
 
-// prove asks the server for our own process and its settings, and counts our locks. Counting reads the lock table of the whole
-// cluster: where that is large, it is done so often that it takes at most a part in 400 of the time.
+// countingDue reports whether a proof is to count our locks. Counting reads the lock table of the whole cluster: where that is
+// large, it is done so often that it takes at most a part in 400 of the time. A session that should hold nothing has nothing to
+// lose, and looks now and then for what nobody asked for.
+func (s *pgSession) countingDue() bool {
+	switch since := time.Since(s.counted); {
+	case len(s.held) == 0:
+		return since >= mostCount
+	case s.dear > dearCount:
+		return since >= min(400*s.dear, mostCount)
+	}
+	return true
+}
+
+// prove asks the server for our own process and its settings, and counts our locks if that is due.
 func (s *pgSession) prove() (lost []int64, err error) {
-	sql, counting := sqlProve, true
-	if s.dear > dearCount && time.Since(s.counted) < min(400*s.dear, mostCount) {
-		sql, counting = sqlCheap, false
+	sql, counting := sqlProve, s.countingDue()
+	if !counting {
+		sql = sqlCheap
 	}
 	var now vitals
-	if err := s.conn.QueryRow(context.Background(), sql, s.names).Scan(&now.pid, &now.recovery, &now.readOnly, &now.values, &now.channels, &now.locks, &now.took); err != nil {
+	if err := s.conn.QueryRow(context.Background(), sql, s.mode(), s.names).Scan(&now.pid, &now.recovery, &now.readOnly, &now.values, &now.channels, &now.locks, &now.took); err != nil {
 		return nil, s.orOver(err)
 	}
 	if err := s.changed(now); err != nil {

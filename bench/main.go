@@ -15,12 +15,20 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/oxygenhub/leader/bench/cost"
 	"github.com/oxygenhub/leader/bench/peer"
 )
 
 func main() {
 	if job, ok := os.LookupEnv(peer.JobEnv); ok { // started by ourselves
 		if err := peer.Work(context.Background(), job, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if was, err := cost.Starter(context.Background()); was { // by ourselves as well
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

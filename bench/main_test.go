@@ -14,12 +14,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxygenhub/leader/bench/cost"
 	"github.com/oxygenhub/leader/bench/peer"
 )
 
 // TestMain is a process of a peer, too: the benchmark starts its own program.
 func TestMain(m *testing.M) {
-	if _, ok := os.LookupEnv(peer.JobEnv); ok {
+	_, works := os.LookupEnv(peer.JobEnv)
+	if _, starts := os.LookupEnv(cost.StartEnv); works || starts {
 		main()
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/oxygenhub/leader/bench/cost"
 	"github.com/oxygenhub/leader/bench/report"
 	"github.com/oxygenhub/leader/bench/result"
 	"github.com/oxygenhub/leader/bench/takeover"
@@ -35,12 +36,18 @@ type work struct {
 
 // works are all of them, in the order in which they are done.
 func works() []work {
-	return []work{
+	all := []work{
 		{"handover", onTakeover(takeover.Handover)},
 		{"kill", onTakeover(takeover.Kill)},
 		{"session", onTakeover(takeover.Session)},
 		{"hole", onTakeover(takeover.Hole)},
 	}
+	for _, w := range cost.Works() {
+		all = append(all, work{w.Name, func(ctx context.Context, o options, dir string, log func(string)) ([]result.Row, error) {
+			return w.Run(ctx, cost.Config{Quick: o.quick, Dir: dir, Log: log, Settings: cost.Fleets()})
+		}})
+	}
+	return all
 }
 
 func onTakeover(run func(context.Context, takeover.Config) ([]result.Row, error)) func(context.Context, options, string, func(string)) ([]result.Row, error) {

@@ -38,6 +38,20 @@ type Config struct {
 type Setting struct {
 	Name   string
 	Change func(*leader.Options) // nil changes nothing
+	Counts []int                 // of its standbys, instead of all
+}
+
+// Fleets are the settings of a benchmark: with a connection for each standby, and with none between two tries. A connect takes
+// the server many times what a statement does, and 500 of them in a second more than a small one has.
+func Fleets() []Setting {
+	rest := func(retry time.Duration) func(*leader.Options) {
+		return func(o *leader.Options) { o.Disconnect, o.Retry = true, retry }
+	}
+	return []Setting{
+		{Name: defaults},
+		{"Disconnect", rest(0), []int{100}},
+		{"Disconnect, Retry 10 s", rest(10 * time.Second), []int{100, 500}},
+	}
 }
 
 // Work is something to measure.

@@ -70,6 +70,7 @@ type meteredConn struct {
 	*net.TCPConn
 	meter  *meter
 	parser parser
+	try    []byte // the name of the statement that tries to get locks, once it is prepared
 }
 
 func (c *meteredConn) Read(b []byte) (int, error) {
@@ -83,7 +84,7 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	c.meter.up.Add(int64(len(b)))
 	n := c.parser.statements(b)
 	c.meter.statements.Add(n)
-	try := bytes.Contains(b, []byte("pg_try_advisory_lock")) // the driver writes a statement at once
+	try := c.tries(b, n)
 	if try {
 		c.meter.tries.Add(1)
 	}
@@ -91,6 +92,16 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 		c.meter.sent(try)
 	}
 	return c.TCPConn.Write(b)
+}
+
+// tries reports whether what the driver writes, of n statements, tries to get locks. It writes a statement at once.
+func (c *meteredConn) tries(b []byte, n int64) bool {
+	written := bytes.Contains(b, []byte("pg_try_advisory_lock"))
+	if n == 0 && written { // it is only prepared: Parse, a length of four bytes, and the name
+		name, _, _ := bytes.Cut(b[5:], []byte{0})
+		c.try = bytes.Clone(name)
+	}
+	return n > 0 && (written || len(c.try) > 0 && bytes.Contains(b, c.try))
 }
 
 // parser finds the messages in what a client sends. The first one has no type.

@@ -296,4 +296,3 @@ func (r *roundOfNames) twinsDo(ctx context.Context, standby bool) error {
 	}
 	return nil
 }
-

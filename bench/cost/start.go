@@ -20,9 +20,9 @@ import (
 	"github.com/oxygenhub/leader/bench/result"
 )
 
-// startEnv is the variable that holds the starter of a process, in JSON. The program that finds it set calls Starter and
+// StartEnv is the variable that holds the starter of a process, in JSON. The program that finds it set calls Starter and
 // nothing else.
-const startEnv = "LEADER_BENCH_START"
+const StartEnv = "LEADER_BENCH_START"
 
 // starter is a way to come to a first leadership.
 type starter struct {
@@ -143,7 +143,7 @@ func (s starter) fork(ctx context.Context) (own, all time.Duration, err error) {
 		return 0, 0, err
 	}
 	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), startEnv+"="+string(job))
+	cmd.Env = append(os.Environ(), StartEnv+"="+string(job))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -164,13 +164,13 @@ func (s starter) fork(ctx context.Context) (own, all time.Duration, err error) {
 
 // Starter does what this process was started for by Start, and reports whether it was.
 func Starter(ctx context.Context) (was bool, err error) {
-	job := os.Getenv(startEnv)
+	job := os.Getenv(StartEnv)
 	if job == "" {
 		return false, nil
 	}
 	var s starter
 	if err := json.Unmarshal([]byte(job), &s); err != nil {
-		return true, fmt.Errorf("%s: %w", startEnv, err)
+		return true, fmt.Errorf("%s: %w", StartEnv, err)
 	}
 	took, err := s.start(ctx)
 	if err == nil {
