@@ -65,6 +65,7 @@ func Works() []Work {
 	return []Work{
 		{"names", Names},
 		{"processes", Processes},
+		{"connect", Connect},
 		{"herd", Herd},
 		{"throughput", Throughput},
 		{"fence", Fence},

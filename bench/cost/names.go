@@ -15,8 +15,9 @@ import (
 	"github.com/oxygenhub/leader/bench/result"
 )
 
-// twinDelay is how long after a statement of the library that of its twins comes: when the server is idle again.
-const twinDelay = 50 * time.Millisecond
+// twinDelay is how long after a statement of the library, and after each other, those of its twins come: the next one of the library
+// comes about as long after them, so that the caches of the processor are as cold for all.
+const twinDelay = 250 * time.Millisecond
 
 const (
 	sqlRawTry   = "SELECT k, pg_try_advisory_lock(k) FROM unnest($1::int8[]) AS k"
@@ -285,11 +286,11 @@ func (r *roundOfNames) follow(ctx context.Context, length time.Duration) error {
 
 // twinsDo has the twins take turns in who is the first.
 func (r *roundOfNames) twinsDo(ctx context.Context, standby bool) error {
-	if err := pause(ctx, twinDelay); err != nil {
-		return err
-	}
 	slices.Reverse(r.twins)
 	for _, t := range r.twins {
+		if err := pause(ctx, twinDelay); err != nil {
+			return err
+		}
 		if err := t.do(ctx, standby); err != nil {
 			return err
 		}

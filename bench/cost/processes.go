@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oxygenhub/leader"
@@ -34,6 +35,9 @@ func Processes(ctx context.Context, c Config) ([]result.Row, error) {
 	err := withLab(ctx, c, func(b *lab) error {
 		for _, count := range counts {
 			for _, setting := range settings { // in turn: what a large fleet leaves behind is the same for all
+				if len(setting.Counts) > 0 && !slices.Contains(setting.Counts, count) {
+					continue
+				}
 				c.logf("processes: %d, %s", count, setting.Name)
 				if err := b.processes(ctx, c, t, count, setting); err != nil {
 					return fmt.Errorf("%d processes, %s: %w", count, setting.Name, err)
@@ -56,7 +60,8 @@ type fleet struct {
 	meter      *meter
 	count      int
 	setting    string
-	baseline   rates // with the holder alone
+	alone      []rates // of the server with the holder alone, before the standbys and after them
+	together   []rates
 }
 
 // rates is what the server uses.
@@ -74,7 +79,7 @@ func (b *lab) processes(ctx context.Context, c Config, t *table, count int, sett
 		return err
 	}
 	names := numbered(namesOfAll)
-	holder, err := b.join(ctx, &meter{}, "holder", names, setting.Change)
+	holder, err := b.join(ctx, &meter{}, "holder", names, nil)
 	if err != nil {
 		return err
 	}
@@ -84,11 +89,23 @@ func (b *lab) processes(ctx context.Context, c Config, t *table, count int, sett
 	}
 	f := &fleet{b: b, postmaster: postmaster, meter: &meter{}, count: count, setting: setting.Name}
 	window := max(c.span(4*time.Second, 1500*time.Millisecond), retryOf(setting))
-	if f.baseline, err = f.watch(ctx, window); err != nil {
+	if err := f.watch(ctx, window, 1, &f.alone); err != nil {
 		return err
 	}
-	for i := range count {
-		standby, err := b.join(ctx, f.meter, fmt.Sprintf("standby-%d", i), names, setting.Change)
+	if err := f.standBy(ctx, names, setting, func() error { return f.watch(ctx, window, c.few(3, 1), &f.together) }); err != nil {
+		return err
+	}
+	if err := f.watch(ctx, window, 1, &f.alone); err != nil {
+		return err
+	}
+	f.tell(t)
+	return nil
+}
+
+// standBy has the standbys come, calls f when all contend, and has them leave.
+func (f *fleet) standBy(ctx context.Context, names []string, setting Setting, then func() error) error {
+	for i := range f.count {
+		standby, err := f.b.join(ctx, f.meter, fmt.Sprintf("standby-%d", i), names, setting.Change)
 		if err != nil {
 			return err
 		}
@@ -97,16 +114,11 @@ func (b *lab) processes(ctx context.Context, c Config, t *table, count int, sett
 			return err
 		}
 	}
-	tries := int64(2 * count) // the first of a session, and one of those that this is about
+	tries := int64(2 * f.count) // the first of a session, and one of those that this is about
 	if err := until(ctx, "all stand by", func() bool { return f.meter.tries.Load() >= tries }); err != nil {
 		return err
 	}
-	for range c.few(3, 1) {
-		if err := f.measure(ctx, t, window); err != nil {
-			return err
-		}
-	}
-	return nil
+	return then()
 }
 
 // retryOf is how often a standby of a setting tries.
@@ -118,42 +130,51 @@ func retryOf(setting Setting) time.Duration {
 	return cmp.Or(opts.Retry, time.Second)
 }
 
-// watch measures the server for some time.
-func (f *fleet) watch(ctx context.Context, length time.Duration) (rates, error) {
-	start, sent := time.Now(), f.meter.read()
-	before, err := usageOf(f.postmaster)
-	if err != nil {
-		return rates{}, err
+// watch measures the server some times over.
+func (f *fleet) watch(ctx context.Context, length time.Duration, times int, into *[]rates) error {
+	for range times {
+		start, sent := time.Now(), f.meter.read()
+		before, err := usageOf(f.postmaster)
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, length); err != nil {
+			return err
+		}
+		took := time.Since(start).Seconds()
+		sent = f.meter.read().minus(sent)
+		after, err := usageOf(f.postmaster)
+		if err != nil {
+			return err
+		}
+		*into = append(*into, rates{
+			cpu:       (after.cpu - before.cpu).Seconds() / took,
+			memory:    float64(after.memory),
+			processes: float64(after.processes),
+			sent:      sent,
+			took:      took,
+		})
 	}
-	if err := pause(ctx, length); err != nil {
-		return rates{}, err
-	}
-	took := time.Since(start).Seconds()
-	sent = f.meter.read().minus(sent)
-	after, err := usageOf(f.postmaster)
-	return rates{
-		cpu:       (after.cpu - before.cpu).Seconds() / took,
-		memory:    float64(after.memory),
-		processes: float64(after.processes),
-		sent:      sent,
-		took:      took,
-	}, err
+	return nil
 }
 
-func (f *fleet) measure(ctx context.Context, t *table, length time.Duration) error {
-	now, err := f.watch(ctx, length)
-	if err != nil {
-		return err
-	}
+// tell notes what the standbys add to a holder.
+func (f *fleet) tell(t *table) {
 	x := float64(f.count)
 	add := func(measure, unit string, sample float64) {
 		t.add(column{ours, f.setting, measure, unit, x}, sample)
 	}
-	add("statements", "1/s", float64(now.sent.statements)/now.took/x)
-	add("bytes", "B/s", float64(now.sent.bytes)/now.took/x)
-	add("cpu", "s/s", (now.cpu-f.baseline.cpu)/x)
-	add("server memory", "B", (now.memory-f.baseline.memory)/x)
-	add("server cpu", "s/s", now.cpu)
-	add("server processes", "1", now.processes-f.baseline.processes)
-	return nil
+	var alone rates
+	for _, r := range f.alone {
+		n := float64(len(f.alone))
+		alone.cpu, alone.memory, alone.processes = alone.cpu+r.cpu/n, alone.memory+r.memory/n, alone.processes+r.processes/n
+	}
+	for _, r := range f.together {
+		add("statements", "1/s", float64(r.sent.statements)/r.took/x)
+		add("bytes", "B/s", float64(r.sent.bytes)/r.took/x)
+		add("cpu", "s/s", (r.cpu-alone.cpu)/x)
+		add("server memory", "B", (r.memory-alone.memory)/x)
+		add("server cpu", "s/s", r.cpu)
+		add("server processes", "1", r.processes-alone.processes)
+	}
 }
