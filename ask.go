@@ -33,6 +33,7 @@ type answer struct {
 func (l *Leader) askLocked() {
 	asks, site, reads := l.asks, l.site, l.store != nil && l.current.info.reads
 	l.asks, l.asked = nil, asks
+	w := l.current
 	var keys []int64
 	all := false
 	for _, a := range asks {
@@ -40,8 +41,8 @@ func (l *Leader) askLocked() {
 		all = all || len(a.names) == 0
 	}
 	var told answer
-	l.orderLocked(func(s session) (err error) {
-		told, err = askSession(s, keys, all, reads)
+	l.orderLocked(func(session) (err error) {
+		told, err = askSession(w, keys, all, reads)
 		return err
 	}, func(err error) {
 		l.asked = nil
@@ -53,7 +54,8 @@ func (l *Leader) askLocked() {
 }
 
 // askSession reads terms first, as they have the names where none were given.
-func askSession(s session, keys []int64, all, reads bool) (told answer, err error) {
+func askSession(w *worker, keys []int64, all, reads bool) (told answer, err error) {
+	s := w.session
 	if reads {
 		wanted := keys
 		if all {
@@ -64,6 +66,9 @@ func askSession(s session, keys []int64, all, reads bool) (told answer, err erro
 		}
 		if all {
 			keys = slices.AppendSeq(keys, maps.Keys(told.rows))
+		}
+		if w.givenUp() { // the next session is asked again
+			return told, nil
 		}
 	}
 	told.holders, err = s.holders(keys)

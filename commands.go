@@ -101,10 +101,21 @@ func (l *Leader) unlockLocked() {
 	var missing []int64
 	var untold error
 	l.orderLocked(func(s session) (err error) {
-		if missing, err = s.unlock(keys); err == nil {
+		if missing, err = s.unlock(keys); err != nil {
+			return err
+		}
+		// Where one task returns, as after Resign, others do meanwhile: one notification for all. Once, or proofs might wait.
+		if more := l.moreFrees(w); len(more) > 0 {
+			gone, err := s.unlock(more)
+			if err != nil {
+				return err
+			}
+			keys, missing = append(keys, more...), append(missing, gone...)
+		}
+		if !w.givenUp() { // then it is silent: each statement would keep it alive
 			untold = s.tell(keys)
 		}
-		return err
+		return nil
 	}, func(err error) {
 		if err != nil {
 			l.loseLocked(err, false)
@@ -115,15 +126,27 @@ func (l *Leader) unlockLocked() {
 				s.first().freeErr = errNotHeld
 			}
 		}
-		if _, over := errors.AsType[*sessionError](untold); over {
-			l.brokenLocked(w, untold)
-			return
-		}
-		if untold != nil {
+		_, over := errors.AsType[*sessionError](untold)
+		if untold != nil && !over {
 			l.emitLocked(Event{Kind: Untold, Err: untold})
 		}
 		l.givenBackLocked(keys)
+		if over { // only then: these locks did not end with it
+			l.brokenLocked(w, untold)
+		}
 	})
+}
+
+// moreFrees takes what is to be given back by now, for the command of w that is at it.
+func (l *Leader) moreFrees(w *worker) []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w != l.current {
+		return nil
+	}
+	more := l.frees
+	l.frees = nil
+	return more
 }
 
 // givenBackLocked lets the callers go whose locks are not held any more.

@@ -118,6 +118,7 @@ type worker struct {
 	mu        sync.Mutex
 	command   func(session) func()
 	interrupt context.CancelFunc
+	retired   bool // it has been given up
 	closing   bool // no more commands; close or kill has been called for
 }
 
@@ -144,8 +145,15 @@ func (w *worker) retire() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting := w.command != nil
-	w.command = nil
+	w.command, w.retired = nil, true
 	return waiting
+}
+
+// givenUp is for a command between two statements.
+func (w *worker) givenUp() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.retired
 }
 
 func (w *worker) interruptLocked() {

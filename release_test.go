@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+
+package leader
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func nothing(context.Context) error { return nil }
+
+// The first of many tasks to return has its lock given back at once, the others together, and one notification names all.
+func TestReleaseTellsOfAllAtOnce(t *testing.T) { synctest.Test(t, testReleaseTellsOfAllAtOnce) }
+
+func testReleaseTellsOfAllAtOnce(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	next, _ := st.leader(t, Options{})
+	lead(t, l, 100, 0)
+	for i := range 100 {
+		goRun(t.Context(), next, fmt.Sprint(i), obey)
+	}
+	time.Sleep(time.Minute)
+	require.Empty(t, next.Leading())
+	b.fault(kindUnlock, fakeFault{delay: 10 * time.Millisecond}) // of the first to return: the others do meanwhile
+	require.NoError(t, l.Resign(t.Context()))
+	assert.LessOrEqual(t, b.count(kindUnlock), 2)
+	assert.Equal(t, 1, b.count(kindTell))
+	time.Sleep(2 * herdGap)
+	synctest.Wait()
+	assert.Len(t, next.Leading(), 100, "all were told of")
+}
+
+// The lock is given back before the session breaks, and so is no part of what is lost with it:
+//
+//	loop       unlock, tell .......................... x released, session lost
+//	session            unlock answered, tell broken
+func TestReleaseIsNotLostWithTheNotification(t *testing.T) {
+	for name, durable := range map[string]bool{"expires": false, "durable": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testReleaseIsNotLostWithTheNotification(t, durable) })
+		})
+	}
+}
+
+func testReleaseIsNotLostWithTheNotification(t *testing.T, durable bool) {
+	t.Helper()
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.durable = durable
+	stuck := &job{hold: make(chan struct{})}
+	goRun(t.Context(), l, "stuck", stuck.task)
+	synctest.Wait()
+	events := l.Watch(t.Context())
+	broken := fakeFault{err: &sessionError{err: errFakeSoft}}
+
+	b.fault(kindTell, broken)
+	ran, err := l.Try(t.Context(), "x", nothing)
+	require.NoError(t, err)
+	require.True(t, ran)
+	assert.Equal(t, []EventKind{Gained, Released, Disconnected, Lost}, kinds(events))
+	time.Sleep(time.Second)
+	synctest.Wait()
+	assert.Nil(t, st.holder("x"))
+	assert.NotNil(t, st.holder("stuck"), "its task runs")
+	assert.Equal(t, 1, b.count(kindUnlock), "x was given back once")
+
+	// One that was gone by then is told to be lost, whatever the notification does.
+	close(stuck.hold)
+	time.Sleep(time.Minute)
+	require.Equal(t, []string{"stuck"}, l.Leading())
+	kinds(events)
+	b.fault(kindTell, broken)
+	_, err = l.Try(t.Context(), "x", func(context.Context) error { b.session().steal("x"); return nil })
+	require.ErrorIs(t, err, ErrLost)
+	assert.Equal(t, []EventKind{Gained, Lost, Disconnected, Lost}, kinds(events))
+}
+
+// The answer to the first of two statements comes when the session has been given up beside a task that goes on. It says nothing
+// more: the server counts its silence from the last statement.
+func TestReleaseIsSilentOnceTheSessionIsGivenUp(t *testing.T) {
+	for kind, ask := range map[string]func(*testing.T, *Leader){
+		kindUnlock: func(t *testing.T, l *Leader) {
+			t.Helper()
+			require.NoError(t, l.Run(t.Context(), "x", nothing))
+		},
+		kindTerms: func(t *testing.T, l *Leader) {
+			t.Helper()
+			h, err := l.Holder(t.Context(), "stuck") // of the next session
+			require.NoError(t, err)
+			require.True(t, h.Held)
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testReleaseIsSilentOnceTheSessionIsGivenUp(t, kind, ask) })
+		})
+	}
+}
+
+func testReleaseIsSilentOnceTheSessionIsGivenUp(t *testing.T, kind string, ask func(*testing.T, *Leader)) {
+	t.Helper()
+	st := newFakeStore()
+	l, b := st.leader(t, Options{Terms: true})
+	stuck := &job{hold: make(chan struct{})}
+	defer close(stuck.hold)
+	goRun(t.Context(), l, "stuck", stuck.task)
+	time.Sleep(time.Minute + time.Second) // just before a proof is due
+	old := b.session()
+	b.fault(kind, fakeFault{delay: l.opts.Lease + time.Second})
+	asked := time.Now()
+	ask(t, l)
+	require.Equal(t, 1, l.Status().Retired)
+	time.Sleep(time.Until(asked.Add(l.opts.Lease + 2*time.Second)))
+	synctest.Wait()
+	st.mu.Lock()
+	assert.Equal(t, asked, old.lastAt, "nothing was sent after the answer")
+	st.mu.Unlock()
+	time.Sleep(time.Until(asked.Add(l.opts.SessionTimeout + 1)))
+	how, _ := old.end()
+	assert.NotEmpty(t, how)
+}
