@@ -22,8 +22,13 @@ func TestPostgresResignHandsOver(t *testing.T) {
 		l := newLeader(t, Postgres(dsn), Options{Node: node, Terms: true})
 		return l, goRun(t.Context(), l, "x", r.task(node, "x", nil))
 	}
-	contends := func(l *Leader) {
-		poll(t, soon, "the other one contends", func() bool { return taskOf(l.Status(), "x").State == StateContending })
+	waits := func(l *Leader) { // not only connects: then it would race with who comes back
+		poll(t, soon, "the other one waits", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			s := l.slots["x"]
+			return s != nil && s.first() != nil && s.first().waiting
+		})
 	}
 	lead, run := start("a")
 	poll(t, soon, "somebody leads", func() bool { return lead.IsLeading("x") })
@@ -31,7 +36,7 @@ func TestPostgresResignHandsOver(t *testing.T) {
 	other, otherRun := start("b")
 	won := 0
 	for range rounds {
-		contends(other)
+		waits(other)
 		node := lead.opts.Node
 		require.NoError(t, lead.Resign(t.Context()))
 		require.ErrorIs(t, run.wait(t), ErrResigned)
@@ -46,7 +51,7 @@ func TestPostgresResignHandsOver(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, won, rounds-1)
 	assert.Zero(t, r.overlap())
-	contends(other)
+	waits(other)
 	require.NoError(t, other.Resign(t.Context()))
 	require.NoError(t, lead.Resign(t.Context()))
 	began := time.Now()
