@@ -18,9 +18,22 @@ import (
 // benchLeader leads "x" in memory, on the real clock, and returns its task's context.
 func benchLeader(b *testing.B) (*Leader, context.Context) {
 	b.Helper()
-	backend := &fakeBackend{store: newFakeStore(), faults: make(map[string][]fakeFault), counts: make(map[string]int)}
-	l, err := New(backend, Options{})
+	return benchLeaderIn(b, newFakeStore())
+}
+
+// benchMember is a process that has Terms and has not asked for anything.
+func benchMember(b *testing.B, st *fakeStore, addr string) *Leader {
+	b.Helper()
+	backend := &fakeBackend{store: st, faults: make(map[string][]fakeFault), counts: make(map[string]int)}
+	l, err := New(backend, Options{Terms: true, Addr: addr, Retry: 100 * time.Millisecond})
 	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, l.Resign(context.Background())) })
+	return l
+}
+
+func benchLeaderIn(b *testing.B, st *fakeStore) (*Leader, context.Context) {
+	b.Helper()
+	l := benchMember(b, st, "leader:80")
 	started := make(chan context.Context)
 	go func() {
 		_ = l.Run(context.Background(), "x", func(ctx context.Context) error {
@@ -29,7 +42,6 @@ func benchLeader(b *testing.B) (*Leader, context.Context) {
 			return nil
 		})
 	}()
-	b.Cleanup(func() { require.NoError(b, l.Resign(context.Background())) })
 	return l, <-started
 }
 
@@ -67,7 +79,71 @@ func BenchmarkConfirm(b *testing.B) {
 	}
 }
 
-// BenchmarkTimeNow is the floor of the two: each looks at the clocks once.
+func BenchmarkDeadline(b *testing.B) {
+	_, ctx := benchLeader(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := Deadline(ctx); !ok {
+			b.Fatal("it does not lead")
+		}
+	}
+}
+
+func BenchmarkTermOf(b *testing.B) {
+	_, ctx := benchLeader(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := TermOf(ctx); !ok {
+			b.Fatal("it has no term")
+		}
+	}
+}
+
+// BenchmarkJoin is what a gate does with a request first.
+func BenchmarkJoin(b *testing.B) {
+	l, ctx := benchLeader(b)
+	for _, name := range []string{"x", "y"} {
+		leads := name == "x"
+		b.Run(fmt.Sprintf("leads=%v", leads), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := l.Join(ctx, name); ok != leads {
+					b.Fatal("it does not know what it leads")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkKnown is what a gate asks where another process leads, and what a page asks of all names.
+func BenchmarkKnown(b *testing.B) {
+	st := newFakeStore()
+	benchLeaderIn(b, st)
+	standby := benchMember(b, st, "standby:80")
+	require.Eventually(b, func() bool {
+		h, _ := standby.Elsewhere("x")
+		return h.Held
+	}, time.Minute, time.Millisecond)
+	for _, ask := range []struct {
+		name string
+		held func() bool
+	}{
+		{"elsewhere", func() bool { h, _ := standby.Elsewhere("x"); return h.Held }},
+		{"one", func() bool { return standby.Known("x").Holders[0].Held }},
+		{"all", func() bool { return standby.Known().Holders[0].Held }},
+	} {
+		b.Run("ask="+ask.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !ask.held() {
+					b.Fatal("it does not know who leads")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkTimeNow is the floor of those that look at the clocks: each does so once.
 func BenchmarkTimeNow(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

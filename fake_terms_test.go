@@ -5,7 +5,7 @@ package leader
 import (
 	"context"
 	"errors"
-	"slices"
+	"maps"
 	"time"
 )
 
@@ -25,9 +25,12 @@ func (f fakeTerms) close()       {}
 
 // rowsLocked returns rows, all with nil.
 func (st *fakeStore) rowsLocked(keys []int64) map[int64]termRow {
-	rows := make(map[int64]termRow)
-	for key, row := range st.terms {
-		if keys == nil || slices.Contains(keys, key) {
+	if keys == nil {
+		return maps.Clone(st.terms)
+	}
+	rows := make(map[int64]termRow, len(keys))
+	for _, key := range keys {
+		if row, ok := st.terms[key]; ok {
 			rows[key] = row
 		}
 	}

@@ -361,6 +361,7 @@ func BenchmarkHealth(b *testing.B) {
 	l := healthFleet(b, "a")[0]
 	contend(b, l, "outbox")
 	awaitLeading(b, l, "outbox")
+	require.Eventually(b, func() bool { return l.Known("outbox").Err == nil }, patience, time.Millisecond)
 	h := leaderhttp.Health(l, leaderhttp.HealthOptions{})
 	for _, path := range []string{"/health", "/leader?name=outbox", "/status"} {
 		b.Run(strings.Trim(path, "/"), func(b *testing.B) {
