@@ -1,9 +1,9 @@
 # Only Go and a POSIX shell are needed. CONTRIBUTING.md says what `make test` looks for besides.
 
-.PHONY: check test test-versions lint bench soak histories
+.PHONY: check test test-versions lint allocs bench soak histories
 
 # Everything that a change must pass.
-check: lint test
+check: lint allocs test
 
 test:
 	@sh .ci/test
@@ -15,8 +15,13 @@ test-versions:
 lint:
 	@sh .ci/lint
 
+# Fails when what runs per request, or in each round of the loop, allocates more than .ci/allocs.txt says.
+allocs:
+	@sh .ci/allocs
+
 bench:
 	GOWORK=off go test -run '^$$' -bench . -benchmem ./...
+	cd leadergrpc && GOWORK=off go test -run '^$$' -bench . -benchmem ./...
 	cd bench && GOWORK=off go run . -out ../docs
 
 # Before a release: fleets of real processes under random faults, for SOAK with each of SEEDS, with a report of each in
