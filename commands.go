@@ -23,6 +23,8 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 		l.unlockLocked()
 	case len(l.reads) > 0:
 		l.readLocked()
+	case len(l.tells) > 0:
+		l.tellLocked()
 	case len(l.asks) > 0 && l.tried:
 		l.askLocked() // between two tries: there may be no end of them
 	case l.verify && l.current.info.reads:
@@ -94,25 +96,26 @@ func (l *Leader) proveLocked() {
 
 // unlockLocked gives back all locks that are to be given back, and tells the standbys of other processes, in one go: each step of
 // its own would cost a handover the way to the loop and back. What cannot be given back for sure is given up with the session.
-// The callers are let go when the standbys were told, so that a process that exits next has told.
 func (l *Leader) unlockLocked() {
 	w, keys := l.current, l.frees
 	l.frees = nil
 	var missing []int64
 	var untold error
+	told, began := false, time.Now()
+	quick := func() bool { return time.Since(began) < oneGo && !w.givenUp() } // a session given up is silent
 	l.orderLocked(func(s session) (err error) {
 		if missing, err = s.unlock(keys); err != nil {
 			return err
 		}
-		// Where one task returns, as after Resign, others do meanwhile: one notification for all. Once, or proofs might wait.
-		if more := l.moreFrees(w); len(more) > 0 {
+		// Where one task returns, as after Resign, others do meanwhile: one notification for all.
+		if more := l.moreFrees(w, quick); len(more) > 0 {
 			gone, err := s.unlock(more)
 			if err != nil {
 				return err
 			}
 			keys, missing = append(keys, more...), append(missing, gone...)
 		}
-		if !w.givenUp() { // then it is silent: each statement would keep it alive
+		if told = quick(); told {
 			untold = s.tell(keys)
 		}
 		return nil
@@ -126,22 +129,42 @@ func (l *Leader) unlockLocked() {
 				s.first().freeErr = errNotHeld
 			}
 		}
-		_, over := errors.AsType[*sessionError](untold)
-		if untold != nil && !over {
-			l.emitLocked(Event{Kind: Untold, Err: untold})
-		}
-		l.givenBackLocked(keys)
-		if over { // only then: these locks did not end with it
-			l.brokenLocked(w, untold)
+		if told {
+			l.toldLocked(w, keys, untold)
+		} else {
+			l.tells = append(l.tells, keys...)
 		}
 	})
 }
 
-// moreFrees takes what is to be given back by now, for the command of w that is at it.
-func (l *Leader) moreFrees(w *worker) []int64 {
+// tellLocked tells of the locks that were not given back in one go.
+func (l *Leader) tellLocked() {
+	w, keys := l.current, l.tells
+	l.tells = nil
+	var untold error
+	l.orderLocked(func(s session) error {
+		untold = s.tell(keys)
+		return nil
+	}, func(error) { l.toldLocked(w, keys, untold) })
+}
+
+// toldLocked lets the callers go, so late that a process that exits next has told the standbys, or has tried to.
+func (l *Leader) toldLocked(w *worker, keys []int64, untold error) {
+	_, over := errors.AsType[*sessionError](untold)
+	if untold != nil && !over {
+		l.emitLocked(Event{Kind: Untold, Err: untold})
+	}
+	l.givenBackLocked(keys)
+	if over { // only then: these locks did not end with it
+		l.brokenLocked(w, untold)
+	}
+}
+
+// moreFrees takes what is to be given back by now, for the command of w that is at it, if that is quick.
+func (l *Leader) moreFrees(w *worker, quick func() bool) []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w != l.current {
+	if w != l.current || !quick() {
 		return nil
 	}
 	more := l.frees

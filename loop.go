@@ -9,6 +9,8 @@ const (
 	linger = 5 * time.Second
 	// herdGap is the least time between two tries that notifications ask for.
 	herdGap = 20 * time.Millisecond
+	// oneGo is how old a release may be that goes on in the same command. Where answers take longer, a proof comes in between.
+	oneGo = 100 * time.Millisecond
 	// clockGap is how often both clocks are compared while a task runs: timers stand still while a machine sleeps.
 	clockGap = time.Second
 	// hopeless is how much longer than its context a dial, or the last statement of a Resign, is waited for.
@@ -23,6 +25,7 @@ type state struct {
 	contenders map[*slot]struct{} // whose first candidate waits for the lock
 	fresh      []*slot            // contenders that are to be asked for now
 	frees      []int64            // locks to give back
+	tells      []int64            // locks given back, of which to tell
 	heard      []*slot            // contenders whose lock a notification says is free
 	asks       []*ask             // questions for Holder
 	asked      []*ask             // those that the session is asking
@@ -201,7 +204,7 @@ func (l *Leader) hangUpLocked(now time.Time) {
 // restLocked closes the session of a process that only waits until the next try, with Options.Disconnect. Whoever watches is
 // not told: it would be all that they read.
 func (l *Leader) restLocked(now time.Time, due func(time.Time)) {
-	orders := len(l.frees) + len(l.reads) + len(l.asks) + len(l.fresh) + len(l.heard)
+	orders := len(l.frees) + len(l.reads) + len(l.tells) + len(l.asks) + len(l.fresh) + len(l.heard)
 	waits := len(l.contenders) == len(l.slots)
 	// While tries fail the session is kept: how long to back off is its own.
 	if !l.opts.Disconnect || l.current.busy || !waits || orders > 0 || l.tryFailures > 0 || !now.Before(l.tryAt) {
@@ -226,7 +229,7 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 	switch {
 	case w != nil && w.busy && !hung:
 		due(l.leaseEndLocked(now)) // its answer comes first
-	case w != nil && !w.busy && len(l.frees) > 0:
+	case w != nil && !w.busy && (len(l.frees) > 0 || len(l.tells) > 0):
 		l.commandLocked(now, due)
 	case now.Before(end):
 		due(end)

@@ -47,7 +47,7 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	}
 	l.generation++ // after what is told of the old one
 	w.unwanted(l.frees...)
-	l.fresh, l.heard, l.frees, l.reads, l.verify = nil, nil, nil, nil, false
+	l.fresh, l.heard, l.frees, l.tells, l.reads, l.verify = nil, nil, nil, nil, nil, false
 	l.askAgainLocked()
 	if ended || w.running == 0 {
 		w.kill()

@@ -125,3 +125,34 @@ func testReleaseIsSilentOnceTheSessionIsGivenUp(t *testing.T, kind string, ask f
 	how, _ := old.end()
 	assert.NotEmpty(t, how)
 }
+
+// Each answer takes 1.6 s, so only one command fits between two proofs: a release must not make it two statements.
+func TestReleaseHoldsUpNoProof(t *testing.T) { synctest.Test(t, testReleaseHoldsUpNoProof) }
+
+func testReleaseHoldsUpNoProof(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.lag = 1600 * time.Millisecond
+	standby, _ := st.leader(t, Options{Retry: time.Hour})
+	keep := lead(t, l, 1, 0)[0]
+	time.Sleep(time.Minute)
+	for range 100 {
+		require.NoError(t, l.Run(t.Context(), "x", nothing))
+	}
+	assert.Equal(t, 1, keep.count(), "the session was never given up")
+	assert.Equal(t, 100, b.count(kindTell))
+
+	// The standby, whose link is fast, hears of it all the same.
+	end := make(chan struct{})
+	ended := goRun(t.Context(), l, "y", func(context.Context) error { <-end; return nil })
+	time.Sleep(time.Minute)
+	next := &job{}
+	goRun(t.Context(), standby, "y", next.task)
+	time.Sleep(time.Minute)
+	require.Zero(t, next.count())
+	close(end)
+	<-ended.done
+	time.Sleep(herdGap)
+	synctest.Wait()
+	assert.Equal(t, 1, next.count())
+}
