@@ -36,7 +36,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var o options
-	flag.StringVar(&o.out, "out", "docs", "folder for what comes out")
+	flag.StringVar(&o.out, "out", "", "folder for a page with tables, drawings and the numbers; without it a table is printed only")
 	flag.StringVar(&o.only, "only", "", "comma-separated works, instead of all: "+strings.Join(names(), ", "))
 	flag.BoolVar(&o.quick, "quick", false, "the fewest repeats, without the peers that wait for long: to see that all works, not to measure")
 	flag.Parse()

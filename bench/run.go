@@ -95,7 +95,7 @@ func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 		}
 	}
 	log("done")
-	errs = append(errs, table(out, rows), save(context.WithoutCancel(ctx), o, begun, rows), os.RemoveAll(dir), ctx.Err())
+	errs = append(errs, table(out, rows), save(ctx, o, begun, rows), os.RemoveAll(dir), ctx.Err())
 	return rows, errors.Join(errs...)
 }
 
@@ -142,9 +142,19 @@ func table(out io.Writer, rows []result.Row) error {
 	return errors.Join(err, w.Flush())
 }
 
-// save writes the report of a run that has begun at a time.
+// save writes the report of a run that has begun at a time, and may have been interrupted.
 func save(ctx context.Context, o options, begun time.Time, rows []result.Row) error {
-	return report.Write(o.out, result.Run{
-		Date: begun, Took: time.Since(begun).Seconds(), Machine: machine(), Versions: versions(ctx), Quick: o.quick, Rows: rows,
-	})
+	if o.out == "" {
+		return nil
+	}
+	run := result.Run{
+		Date: begun, Took: time.Since(begun).Seconds(), Machine: machine(), Versions: versions(context.WithoutCancel(ctx)), Quick: o.quick, Rows: rows,
+	}
+	switch {
+	case ctx.Err() != nil:
+		run.Partial = "It was interrupted, and some works are missing."
+	case o.only != "":
+		run.Partial = "It was asked for some works only: " + o.only + "."
+	}
+	return report.Write(o.out, run)
 }

@@ -60,7 +60,7 @@ func fence(ctx context.Context, c Config, t *table, pool *pgxpool.Pool) error {
 		setting string
 		insert  bool
 	}{{"alone", false}, {"with an INSERT", true}} {
-		for round := range c.few(41, 3) {
+		for round := range c.few(151, 3) {
 			for i := range ways { // each round begins with another
 				way := ways[(round+i)%len(ways)]
 				took, err := transactions(ctx, pool, way.fence, work.insert, c.few(20, 4))

@@ -88,7 +88,7 @@ func (b *lab) names(ctx context.Context, c Config, t *table, count int) error {
 		}
 		twins = append(twins, t)
 	}
-	for range c.few(4, 1) {
+	for range c.few(8, 1) {
 		window := roundOfNames{b: b, members: map[string]*member{"holder": holder, "standby": standby}, twins: twins, asked: asked}
 		if err := window.measure(ctx, t, x, c.span(4*time.Second, 2200*time.Millisecond)); err != nil {
 			return err

@@ -33,6 +33,9 @@ func Processes(ctx context.Context, c Config) ([]result.Row, error) {
 	}
 	t := newTable("processes")
 	err := withLab(ctx, c, func(b *lab) error {
+		if err := pause(ctx, c.span(5*time.Second, 0)); err != nil { // a server that has just started has work of its own
+			return err
+		}
 		for _, count := range counts {
 			for _, setting := range settings { // in turn: what a large fleet leaves behind is the same for all
 				if len(setting.Counts) > 0 && !slices.Contains(setting.Counts, count) {
@@ -165,6 +168,8 @@ func (f *fleet) tell(t *table) {
 		t.add(column{ours, f.setting, measure, unit, x}, sample)
 	}
 	var alone rates
+	// Of few standbys it is less than what the server does by itself, and not the same at any two times.
+	dependable := f.count >= 10
 	for _, r := range f.alone {
 		n := float64(len(f.alone))
 		alone.cpu, alone.memory, alone.processes = alone.cpu+r.cpu/n, alone.memory+r.memory/n, alone.processes+r.processes/n
@@ -172,8 +177,10 @@ func (f *fleet) tell(t *table) {
 	for _, r := range f.together {
 		add("statements", "1/s", float64(r.sent.statements)/r.took/x)
 		add("bytes", "B/s", float64(r.sent.bytes)/r.took/x)
-		add("cpu", "s/s", (r.cpu-alone.cpu)/x)
-		add("server memory", "B", (r.memory-alone.memory)/x)
+		if dependable {
+			add("cpu", "s/s", (r.cpu-alone.cpu)/x)
+			add("server memory", "B", (r.memory-alone.memory)/x)
+		}
 		add("server cpu", "s/s", r.cpu)
 		add("server processes", "1", r.processes-alone.processes)
 	}

@@ -45,7 +45,7 @@ func Start(ctx context.Context, c Config) ([]result.Row, error) {
 			{Peer: ours, SQLite: filepath.Join(dir, "plain.db")},
 			{Peer: ours, SQLite: filepath.Join(dir, "terms.db"), Terms: true},
 		}
-		for round := range 1 + c.few(20, 1) {
+		for round := range 1 + c.few(100, 1) {
 			for _, s := range starters {
 				if err := s.measure(ctx, t, round == 0); err != nil {
 					return fmt.Errorf("%s: %w", s.setting(), err)

@@ -31,7 +31,7 @@ func Throughput(ctx context.Context, c Config) ([]result.Row, error) {
 		if err != nil {
 			return err
 		}
-		for range c.few(5, 1) {
+		for range c.few(10, 1) {
 			for _, by := range cyclers {
 				rate, err := by.rate(ctx, c.span(time.Second, 200*time.Millisecond))
 				if err != nil {

@@ -150,22 +150,35 @@ func blank(title string) *plot.Plot {
 	return p
 }
 
-// powers are ticks at the powers of ten, and where there are few, at twice and five times them.
+// powers are ticks at the powers of ten, and where there are few, at twice and five times them, or at even distances.
 func powers(unit string) plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
-		steps := []float64{1}
-		if high/low < 100 {
-			steps = []float64{1, 2, 5}
+	return plot.TickerFunc(func(low, high float64) []plot.Tick {
+		ticks := steps(low, high, 1)
+		if len(ticks) < 3 {
+			ticks = steps(low, high, 1, 2, 5)
 		}
-		for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-			for _, s := range steps {
-				if v := s * math.Pow(10, e); v >= low && v <= high {
-					ticks = append(ticks, plot.Tick{Value: v, Label: quantity(v, unit)})
-				}
+		if len(ticks) < 2 {
+			ticks = plot.DefaultTicks{}.Ticks(low, high)
+		}
+		for i := range ticks {
+			if !ticks[i].IsMinor() {
+				ticks[i].Label = quantity(ticks[i].Value, unit)
 			}
 		}
 		return ticks
 	})
+}
+
+// steps are ticks at the powers of ten, each times some factors.
+func steps(low, high float64, factors ...float64) (ticks []plot.Tick) {
+	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
+		for _, f := range factors {
+			if v := f * math.Pow(10, e); v >= low && v <= high {
+				ticks = append(ticks, plot.Tick{Value: v, Label: "-"})
+			}
+		}
+	}
+	return ticks
 }
 
 func svg(p *plot.Plot, height vg.Length) ([]byte, error) {

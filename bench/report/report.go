@@ -63,6 +63,9 @@ func page(run result.Run) (string, map[string][]byte, error) {
 func head(b *strings.Builder, run result.Run) {
 	b.WriteString("# Benchmarks\n\nThis library and what a user would pick instead, measured in one run on one machine. " +
 		"This page is written by the command:\n\n    make bench\n\n")
+	if run.Partial != "" {
+		b.WriteString("**This is not a whole run. " + run.Partial + "**\n\n")
+	}
 	if run.Quick {
 		b.WriteString("**This was a quick run, with the fewest repeats: it shows that all works, and measures nothing.**\n\n")
 	}
@@ -73,9 +76,9 @@ func head(b *strings.Builder, run result.Run) {
 		fmt.Fprintf(b, "| %s | %s |\n", v.Name, v.Version)
 	}
 	b.WriteString("\nThe 99th percentile of fewer than 100 samples would be the largest of them, and is not printed (–). A ratio is that to this library " +
-		"at its defaults: the median of the ratios of each round where the contenders were measured in turn, else the ratio of the medians. " +
+		"at its defaults, where the head of its column names nothing else: the median of the ratios of each round where the contenders were measured in turn, else the ratio of the medians. " +
 		"*raw* is a loop on the driver without a library, *blocked* a standby that blocks in pg_advisory_lock. " +
-		"All numbers are in [benchmarks.json](benchmarks.json).\n\n")
+		"A drawing has a logarithmic scale, which has no place for zero. All numbers are in [benchmarks.json](benchmarks.json).\n\n")
 }
 
 func targets(b *strings.Builder, all []result.Target) {
@@ -120,20 +123,20 @@ func section(b *strings.Builder, drawings map[string][]byte, work string, rows [
 				fmt.Fprintf(b, "![%s of each contender](benchmarks/%s)\n\n", measure, name)
 			}
 		}
-		table(b, work, of)
+		table(b, work, s.base, of)
 	}
 	return nil
 }
 
 // table has a line for each row of a measure, and the notes below it.
-func table(b *strings.Builder, work string, rows []result.Row) {
+func table(b *strings.Builder, work string, to base, rows []result.Row) {
 	overX := slices.ContainsFunc(rows, func(r result.Row) bool { return r.X != 0 })
 	if overX {
 		fmt.Fprintf(b, "| peer | setting | %s ", cell(work))
 	} else {
 		b.WriteString("| peer | setting ")
 	}
-	b.WriteString("| n | min | median | p99 | max | ratio | note |\n|---|---|" + strings.Repeat("--:|", 6))
+	fmt.Fprintf(b, "| n | min | median | p99 | max | %s | note |\n|---|---|%s", to, strings.Repeat("--:|", 6))
 	if overX {
 		b.WriteString("--:|")
 	}
@@ -148,7 +151,7 @@ func table(b *strings.Builder, work string, rows []result.Row) {
 		if r.Note != "" {
 			note = fmt.Sprintf("(%d)", slices.Index(notes, r.Note)+1)
 		}
-		fmt.Fprintf(b, "%s| %s | %s |\n", statistics(r), ratioToOurs(r, rows), note)
+		fmt.Fprintf(b, "%s| %s | %s |\n", statistics(r), to.ratio(r, rows), note)
 	}
 	b.WriteString("\n")
 	for i, note := range notes {
@@ -168,13 +171,35 @@ func statistics(r result.Row) string {
 		quantity(s.Min, r.Unit), quantity(s.Median, r.Unit), quantity(s.P99, r.Unit), quantity(s.Max, r.Unit))
 }
 
-// ratioToOurs is that to this library at its defaults and the same X.
-func ratioToOurs(r result.Row, rows []result.Row) string {
-	for _, ours := range rows {
-		if ours.Peer != "leader" || ours.Setting != "defaults" || ours.X != r.X {
+// base is the contender that a ratio is to. The zero value is this library at its defaults.
+type base struct {
+	peer, setting string
+	sameSetting   bool // the one of the row
+}
+
+func (to base) String() string {
+	switch {
+	case to == base{}:
+		return "ratio"
+	case to.setting != "":
+		return "ratio to " + to.peer + ", " + to.setting
+	}
+	return "ratio to " + to.peer
+}
+
+// ratio is that of a row to the one of the base with the same X.
+func (to base) ratio(r result.Row, rows []result.Row) string {
+	switch {
+	case to == base{}:
+		to.peer, to.setting = "leader", "defaults"
+	case to.sameSetting:
+		to.setting = r.Setting
+	}
+	for _, other := range rows {
+		if other.Peer != to.peer || other.Setting != to.setting || other.X != r.X {
 			continue
 		}
-		if ratio, ok := result.Ratio(r, ours); ok {
+		if ratio, ok := result.Ratio(r, other); ok {
 			return digits(ratio)
 		}
 	}

@@ -24,7 +24,8 @@ type Run struct {
 	Took     float64   `json:"took_seconds"`
 	Machine  string    `json:"machine"`
 	Versions []Version `json:"versions"`
-	Quick    bool      `json:"quick,omitempty"` // with the fewest repeats: no measurement
+	Quick    bool      `json:"quick,omitempty"`   // with the fewest repeats: no measurement
+	Partial  string    `json:"partial,omitempty"` // why some works are not in it, a sentence
 	Rows     []Row     `json:"rows"`
 	Targets  []Target  `json:"targets"`
 }

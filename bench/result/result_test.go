@@ -4,6 +4,8 @@ package result_test
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,7 +49,7 @@ func TestRatioIsTakenRoundByRoundWhereRoundsArePaired(t *testing.T) {
 
 func TestTargetsThatWereNotMeasuredAreNotMet(t *testing.T) {
 	targets := result.Targets(nil)
-	require.Len(t, targets, 10)
+	require.Len(t, targets, 12)
 	for _, target := range targets {
 		assert.False(t, target.Measured || target.Met, target.Text)
 	}
@@ -76,6 +78,8 @@ func rows() []result.Row {
 		row("names", "standby cpu", "leader", "defaults", 5000, 3),
 		row("names", "standby cpu", "raw", "", 1, 1),
 		row("names", "standby cpu", "raw", "", 5000, 2),
+		row("names", "standby cpu", "raw prepared", "", 1, 1),
+		row("names", "standby cpu", "raw prepared", "", 5000, 2),
 		row("herd", "takeover", "leader", "defaults", 100, 0.02),
 		row("herd", "tries", "leader", "defaults", 100, 2),
 	}
@@ -99,6 +103,16 @@ func TestTargetsAreMetAtTheirLimitsAndMissedBeyond(t *testing.T) {
 	for _, target := range result.Targets(worse) {
 		assert.True(t, target.Measured, target.Text)
 		assert.False(t, target.Met, "%s: %v", target.Text, target.Value)
+	}
+}
+
+// An overlap that was measured with short times only says nothing of the others.
+func TestTheOverlapIsUnknownWithoutTheDefaults(t *testing.T) {
+	for _, of := range []string{"Check 1 s", "defaults"} {
+		all := slices.DeleteFunc(rows(), func(r result.Row) bool { return r.Work == "hole" })
+		all = append(all, result.Row{Work: "hole", Measure: "overlap", Peer: "leader", Setting: of, Samples: []float64{0}})
+		i := slices.IndexFunc(result.Targets(all), func(t result.Target) bool { return strings.Contains(t.Text, "overlap") })
+		assert.Equal(t, of == "defaults", result.Targets(all)[i].Met, of)
 	}
 }
 

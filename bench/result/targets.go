@@ -49,7 +49,9 @@ func promises() []promise {
 		{"the news of a session that was killed, against a raw read of its socket", "x", 2, ratio(told("leader", "defaults"), told("raw", ""))},
 		{"the longest overlap in a black hole, at any setting", "s", 0, overlap},
 		{"statements of a standby from 1 to 5,000 names: the most against the fewest", "x", 1.05, flat},
-		{"server CPU of a standby at any number of names, against one batched raw query", "x", 1.5, dearest},
+		{"server CPU of a standby at any number of names, against one batched raw query a second", "x", 1.5, dearest("raw")},
+		{"server CPU of a standby at any number of names, against the same query if it is prepared", "x", 1.5, dearest("raw prepared")},
+		{"server CPU of a standby for each name more, against the same query if it is prepared", "x", 1.5, slope},
 		{"100 standbys after a release: until one leads", "s", 0.02, median(herd("leader", "defaults"))},
 		{"100 standbys after a release: statements of a standby", "1", 2, median(tries("leader", "defaults"))},
 	}
@@ -108,8 +110,12 @@ func fastest(a cell, peers ...cell) func([]Row) (float64, bool) {
 	}
 }
 
-// overlap is the longest of this library. A setting that was not measured spoils it: it is the one that matters.
+// overlap is the longest of this library, which must have been measured at its defaults. A setting that was not measured spoils it,
+// too: it is the one that matters.
 func overlap(rows []Row) (longest float64, ok bool) {
+	if _, ok := of("hole", "overlap")("leader", "defaults").in(rows); !ok {
+		return 0, false
+	}
 	for _, r := range rows {
 		if r.Work != "hole" || r.Measure != "overlap" || r.Peer != "leader" {
 			continue
@@ -149,19 +155,38 @@ func flat(rows []Row) (float64, bool) {
 	return over(most, least)
 }
 
-// dearest is the ratio of the server's CPU to that of the raw query at the number of names where it is the largest.
-func dearest(rows []Row) (most float64, ok bool) {
-	found, ok := byNames(rows, "leader", "standby cpu")
-	raws, okToo := byNames(rows, "raw", "standby cpu")
-	if !ok || !okToo {
-		return 0, false
+// dearest is the ratio of the server's CPU to that of a contender at the number of names where it is the largest.
+func dearest(peer string) func([]Row) (float64, bool) {
+	return func(rows []Row) (most float64, ok bool) {
+		found, ok := byNames(rows, "leader", "standby cpu")
+		others, okToo := byNames(rows, peer, "standby cpu")
+		if !ok || !okToo {
+			return 0, false
+		}
+		for x, r := range found {
+			ratio, ok := Ratio(r, others[x])
+			if !ok {
+				return 0, false
+			}
+			most = max(most, ratio)
+		}
+		return most, true
 	}
-	for x, r := range found {
-		ratio, ok := Ratio(r, raws[x])
+}
+
+// slope is the ratio of what the names from the first to the last add to the server's CPU.
+func slope(rows []Row) (float64, bool) {
+	added := func(peer string) (float64, bool) {
+		found, ok := byNames(rows, peer, "standby cpu")
 		if !ok {
 			return 0, false
 		}
-		most = max(most, ratio)
+		return Median(found[5000].Samples) - Median(found[1].Samples), true
 	}
-	return most, true
+	ours, ok := added("leader")
+	theirs, okToo := added("raw prepared")
+	if !ok || !okToo {
+		return 0, false
+	}
+	return over(ours, theirs)
 }
