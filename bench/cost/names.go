@@ -215,8 +215,12 @@ func (r *roundOfNames) measure(ctx context.Context, t *table, x float64, length 
 	if err != nil {
 		return err
 	}
-	if err := r.follow(ctx, 0); err != nil { // what was asked before the round
-		return err
+	for drained := false; !drained; { // what was asked before the round
+		select {
+		case <-r.asked:
+		default:
+			drained = true
+		}
 	}
 	start := time.Now()
 	cpu := make([]time.Duration, len(processes))
