@@ -136,6 +136,22 @@ func testLoopDisconnectNewCallers(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, l.Resign(t.Context()))
 	assert.Zero(t, time.Since(began))
+	assert.False(t, l.Status().Resting, "it will not try any more")
+}
+
+// Who waits for nothing does not rest until the next try: there is none.
+func TestLoopDisconnectNobodyWaits(t *testing.T) { synctest.Test(t, testLoopDisconnectNobodyWaits) }
+
+func testLoopDisconnectNobodyWaits(t *testing.T) {
+	_, l, _ := disconnecting(t, Options{Retry: time.Minute})
+	ctx, cancel := context.WithCancel(t.Context())
+	c := goRun(ctx, l, "x", obey)
+	time.Sleep(time.Second)
+	require.True(t, l.Status().Resting)
+	cancel()
+	<-c.done
+	synctest.Wait()
+	assert.False(t, l.Status().Resting)
 }
 
 // Trouble with the database is told, and its end, as without Disconnect.

@@ -77,7 +77,7 @@ func (l *Leader) Status() Status {
 		Place:      l.place,
 		Resigned:   l.resigned,
 		Connected:  l.current != nil,
-		Resting:    l.resting,
+		Resting:    l.resting && !l.resigned && len(l.contenders) > 0,
 		Since:      l.since,
 		Generation: l.generation,
 		Losses:     l.losses,
