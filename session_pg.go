@@ -86,6 +86,7 @@ type pgSession struct {
 	counted time.Time          // the last time that the locks were counted
 	dear    time.Duration      // what counting takes the server: the less of the last two times
 	took    time.Duration      // the last time
+	quick   bool               // the last proof was answered soon
 	fatal   error              // the server's last words
 	spoken  *pgconn.PgError    // the last error of the server, or of a pooler, which may hang up on any
 }
@@ -145,10 +146,11 @@ func (s *pgSession) tryBatch(keys []int64) (held []int64, err error) {
 }
 
 // mode has the statements that a session does over and over prepared, which saves the server more than half of the work of
-// each: parsing and planning. One that ends before its first proof, as between two tries with Options.Disconnect, would only
-// pay the way to the server and back for that. The self-test has found no pooler by then that could not have it.
+// each: parsing and planning. The first time takes one way to the server and back more. A session that ends before its first
+// proof, as between two tries with Options.Disconnect, would have nothing of it, and where answers are slow, the proofs would wait
+// for it.
 func (s *pgSession) mode() pgx.QueryExecMode {
-	if s.counted.IsZero() {
+	if !s.quick {
 		return pgx.QueryExecModeExec
 	}
 	return pgx.QueryExecModeCacheStatement

@@ -58,9 +58,11 @@ func (s *pgSession) prove() (lost []int64, err error) {
 		sql = sqlCheap
 	}
 	var now vitals
+	began := time.Now()
 	if err := s.conn.QueryRow(context.Background(), sql, s.mode(), s.names).Scan(&now.pid, &now.recovery, &now.readOnly, &now.values, &now.channels, &now.locks, &now.took); err != nil {
 		return nil, s.orOver(err)
 	}
+	s.quick = time.Since(began) < oneGo
 	if err := s.changed(now); err != nil {
 		return nil, &sessionError{err: err}
 	}
