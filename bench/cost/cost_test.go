@@ -36,19 +36,22 @@ func TestMain(m *testing.M) {
 func TestWorksPostgres(t *testing.T) {
 	holds := map[string]func(*testing.T, result.Row){
 		"hot": func(t *testing.T, r result.Row) {
+			t.Helper()
 			if r.Measure == "allocations" && r.Peer != "handler" {
 				assert.Equal(t, []float64{0}, r.Samples, r)
 			}
 		},
 		"processes": func(t *testing.T, r result.Row) {
+			t.Helper()
 			if r.Measure == "server processes" && r.Setting == defaults {
 				assert.Equal(t, []float64{r.X}, r.Samples, r)
 			}
 		},
 	}
+	fleets := []Setting{{Name: defaults}, {Name: "Disconnect", Change: func(o *leader.Options) { o.Disconnect = true }}}
 	for _, work := range Works() {
 		t.Run(work.Name, func(t *testing.T) {
-			rows, err := work.Run(t.Context(), Config{Quick: true, Log: func(line string) { t.Log(line) }, Dir: t.TempDir()})
+			rows, err := work.Run(t.Context(), Config{Quick: true, Log: func(line string) { t.Log(line) }, Dir: t.TempDir(), Settings: fleets})
 			if errors.Is(err, pgtest.ErrSkipped) && os.Getenv("CI") == "" {
 				t.Skip(err)
 			}
