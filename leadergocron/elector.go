@@ -77,6 +77,10 @@ func (e *Elector) IsLeader(context.Context) error {
 // lock was lost during the run, the error wraps leader.ErrLost, joined with that of task.
 func (e *Elector) Task(task func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return e.leads.Load().run(ctx, e.l, e.name, task)
+		tasks := e.leads.Load()
+		if tasks == nil {
+			return fmt.Errorf("%w: %q", ErrStandby, e.name)
+		}
+		return tasks.run(ctx, e.l, e.name, task)
 	}
 }

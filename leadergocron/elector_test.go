@@ -85,6 +85,7 @@ func newFleet(t *testing.T, at place) (first, second *member) {
 }
 
 func testElectorLosesSession(t *testing.T, at place) {
+	t.Helper()
 	first, second := newFleet(t, at)
 	require.ErrorIs(t, second.e.IsLeader(t.Context()), leadergocron.ErrStandby)
 	leadertest.Kill(t, first.l)
@@ -104,6 +105,7 @@ func TestElectorLosesSessionPostgres(t *testing.T) { testElectorLosesSession(t, 
 
 // testElectorEnds: Run is told to stop while a job runs, and gives nothing up before that has returned.
 func testElectorEnds(t *testing.T, at place) {
+	t.Helper()
 	first, second := newFleet(t, at)
 	first.stop()
 	require.ErrorIs(t, get(t, first.told), context.Canceled)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/oxygenhub/leader"
 )
-
-// ownNames is how gocron names jobs of wrapped tasks that were given no name: all alike.
-const ownNames = "github.com/oxygenhub/leader/leadergocron."
 
 var errUnlocked = errors.New("leadergocron: unlocked")
 
@@ -82,9 +78,6 @@ func (k *Locker) Run(ctx context.Context) error {
 // is not called, or ends; ctx.Err() if ctx ends; or an error of the Leader, as [leader.ErrUnsupported] or [leader.ErrResigned].
 // gocron skips the run and calls the job's listener gocron.AfterLockError. Once the lock is held, the end of ctx does not matter.
 func (k *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	if strings.HasPrefix(key, ownNames) {
-		return nil, fmt.Errorf("leadergocron: lock %q: this is the name of all wrapped tasks without one: use gocron.WithName", key)
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -162,16 +155,16 @@ func (k *Locker) keep(ctx context.Context, h *hold, rest time.Duration) {
 }
 
 // Task wraps the function of the job of that name, for gocron.NewTask, so that it hears of the loss of its lock. The job needs the
-// same name, by gocron.WithName. The context of task is that of the job, with the lock added, as [Elector.Task] has it: it ends
+// same name, by gocron.WithName: its default is not it. The context of task is that of the job, with the lock added, as [Elector.Task] has it: it ends
 // when the lock is lost, with a cause that wraps [leader.ErrLost], when the context of Run ends, and when Resign is called. If the
 // lock of name is not held when the run begins, task is not called, and the error is [ErrStandby]. If it was lost during the
 // run, the error wraps leader.ErrLost, joined with that of task.
 func (k *Locker) Task(name string, task func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		var tasks *work
-		if h, ok := k.held.Load(name); ok {
-			tasks = &h.(*hold).tasks
+		h, ok := k.held.Load(name)
+		if !ok {
+			return fmt.Errorf("%w: the lock of %q is not held: it was lost, or this is not the name that gocron.WithName gives the job", ErrStandby, name)
 		}
-		return tasks.run(ctx, k.l, name, task)
+		return h.(*hold).tasks.run(ctx, k.l, name, task)
 	}
 }

@@ -38,7 +38,9 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // place is where the locks of a fleet are: each call returns the backend of another process.
 type place func(tb testing.TB) leader.Backend
 
-func inMemory(testing.TB) place {
+func inMemory(tb testing.TB) place {
+	tb.Helper()
+	tb.Cleanup(func() { noneLeft(tb) })
 	store := leadertest.NewStore()
 	return func(testing.TB) leader.Backend { return store.Backend() }
 }
@@ -46,6 +48,7 @@ func inMemory(testing.TB) place {
 func onSQLite(tb testing.TB) place {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "app.db")
+	tb.Cleanup(func() { noneLeft(tb) })
 	return func(tb testing.TB) leader.Backend {
 		tb.Helper()
 		db, err := sql.Open("sqlite", path+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
@@ -58,6 +61,7 @@ func onSQLite(tb testing.TB) place {
 func onPostgres(tb testing.TB) place {
 	tb.Helper()
 	url := pgtest.URL(tb)
+	tb.Cleanup(func() { noneLeft(tb) })
 	return func(testing.TB) leader.Backend { return leader.Postgres(url) }
 }
 
@@ -70,22 +74,23 @@ func newLeader(tb testing.TB, at place) *leader.Leader {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
 		assert.NoError(tb, l.Resign(ctx))
-		noneLeft(tb)
 	})
 	return l
 }
 
-// noneLeft asserts that no goroutine of the package, or of a scheduler, is left.
+// noneLeft asserts that no goroutine of the package, or of a scheduler, is left, when all of the test has been cleaned up.
 func noneLeft(tb testing.TB) {
 	tb.Helper()
-	var stacks string
-	assert.Eventually(tb, func() bool {
-		buf := make([]byte, 1<<20)
-		stacks = string(buf[:runtime.Stack(buf, true)])
-		return !strings.Contains(stacks, "leadergocron.(*") && !strings.Contains(stacks, "gocron/v2.(*")
-	}, soon, 5*time.Millisecond, "a goroutine has outlived its owner")
-	if tb.Failed() {
-		tb.Log(stacks)
+	buf := make([]byte, 1<<20)
+	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		if !strings.Contains(stacks, "leadergocron.(*") && !strings.Contains(stacks, "gocron/v2.") {
+			return
+		}
+		if time.Now().After(end) {
+			assert.Fail(tb, "a goroutine has outlived its owner", stacks)
+			return
+		}
 	}
 }
 

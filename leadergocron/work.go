@@ -78,12 +78,9 @@ func (w *work) end(cause error) {
 	w.going.Wait()
 }
 
-// run runs task under the leadership of name, which w belongs to. w may be nil: then there is none.
+// run runs task under the leadership of name, which w belongs to.
 func (w *work) run(ctx context.Context, l *leader.Leader, name string, task func(context.Context) error) error {
 	refused := fmt.Errorf("%w: %q", ErrStandby, name)
-	if w == nil {
-		return refused
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done, ok := w.begin(cancel)
@@ -97,7 +94,7 @@ func (w *work) run(ctx context.Context, l *leader.Leader, name string, task func
 		return refused
 	}
 	err := task(&joined) //nolint:contextcheck // joined is derived from ctx
-	if cause := context.Cause(&joined); errors.Is(cause, leader.ErrLost) {
+	if cause := context.Cause(&joined); errors.Is(cause, leader.ErrLost) { //nolint:contextcheck // likewise
 		return errors.Join(cause, err)
 	}
 	return err
