@@ -93,8 +93,13 @@ func (w *work) run(ctx context.Context, l *leader.Leader, name string, task func
 	if !ok {
 		return refused
 	}
-	err := task(&joined) //nolint:contextcheck // joined is derived from ctx
-	if cause := context.Cause(&joined); errors.Is(cause, leader.ErrLost) { //nolint:contextcheck // likewise
+	return lead(&joined, task) //nolint:contextcheck // joined is derived from ctx
+}
+
+// lead runs task with the context of a leadership. The error tells of a loss, also if task does not.
+func lead(ctx context.Context, task func(context.Context) error) error {
+	err := task(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, leader.ErrLost) {
 		return errors.Join(cause, err)
 	}
 	return err
