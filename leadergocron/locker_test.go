@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -173,6 +172,31 @@ func TestLockerEnds(t *testing.T)         { testLockerEnds(t, inMemory(t)) }
 func TestLockerEndsSQLite(t *testing.T)   { testLockerEnds(t, onSQLite(t)) }
 func TestLockerEndsPostgres(t *testing.T) { testLockerEnds(t, onPostgres(t)) }
 
+// TestLockerEndsUnderPlainJob: of a job that is not wrapped, a Locker knows that it runs, too.
+func TestLockerEndsUnderPlainJob(t *testing.T) {
+	at := inMemory(t)
+	k, err := leadergocron.NewLocker(newLeader(t, at), leadergocron.LockerOptions{})
+	require.NoError(t, err)
+	stop, ended := start(t, k)
+	runs(t, k)
+	other := newLocker(t, newLeader(t, at), leadergocron.LockerOptions{})
+	lock, err := k.Lock(t.Context(), name)
+	require.NoError(t, err)
+	stop()
+	require.Eventually(t, func() bool {
+		_, err := k.Lock(t.Context(), "another job")
+		return errors.Is(err, leadergocron.ErrNotRunning)
+	}, soon, time.Millisecond)
+	for range 10 {
+		_, err = other.Lock(t.Context(), name)
+		require.ErrorIs(t, err, leadergocron.ErrLocked)
+	}
+	assert.Empty(t, ended)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.ErrorIs(t, get(t, ended), context.Canceled)
+	require.NoError(t, eventually(t, other).Unlock(t.Context()))
+}
+
 // TestLockerShutdown: gocron unlocks with a context that has ended.
 func TestLockerShutdown(t *testing.T) {
 	first, second := newCrews(t, inMemory(t))
@@ -297,93 +321,6 @@ func TestLockerManyCallsOfOneKey(t *testing.T) {
 	wg.Wait()
 	assert.Positive(t, got.Load())
 	require.NoError(t, eventually(t, first).Unlock(t.Context()))
-}
-
-func TestLockerUnanswered(t *testing.T) {
-	nowhere := func(testing.TB) leader.Backend { return leader.Postgres("postgres://127.0.0.1:9/app?sslmode=disable") }
-	t.Cleanup(func() { noneLeft(t) })
-	k, err := leadergocron.NewLocker(newLeader(t, nowhere), leadergocron.LockerOptions{Wait: 300 * time.Millisecond})
-	require.NoError(t, err)
-	_, err = k.Lock(t.Context(), name)
-	require.ErrorIs(t, err, leadergocron.ErrNotRunning)
-	start(t, k)
-	runs(t, k)
-	require.EqualError(t, k.Run(t.Context()), "leadergocron: Run is running already")
-	_, err = k.Lock(t.Context(), name)
-	require.ErrorIs(t, err, leadergocron.ErrUnanswered)
-	assert.Contains(t, err.Error(), "refused", "it says what went wrong")
-}
-
-func TestLockerWaitIsEnded(t *testing.T) {
-	nowhere := func(testing.TB) leader.Backend { return leader.Postgres("postgres://127.0.0.1:9/app?sslmode=disable") }
-	t.Cleanup(func() { noneLeft(t) })
-	k, err := leadergocron.NewLocker(newLeader(t, nowhere), leadergocron.LockerOptions{Wait: time.Hour})
-	require.NoError(t, err)
-	stop, ended := start(t, k)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	require.Eventually(t, func() bool { // by its caller
-		_, err := k.Lock(ctx, name)
-		return errors.Is(err, context.DeadlineExceeded)
-	}, soon, time.Millisecond)
-	_, err = k.Lock(dead(), name)
-	require.ErrorIs(t, err, context.Canceled)
-	refused := make(chan error, 1)
-	go func() { // by the end of Run
-		_, err := k.Lock(context.Background(), name)
-		refused <- err
-	}()
-	stop()
-	require.ErrorIs(t, get(t, refused), leadergocron.ErrNotRunning)
-	require.ErrorIs(t, get(t, ended), context.Canceled)
-}
-
-// TestLockerMinHold: a lock is kept from when it was got, after its job, for no longer than it has to be.
-func TestLockerMinHold(t *testing.T) { synctest.Test(t, testLockerMinHold) }
-
-func testLockerMinHold(t *testing.T) {
-	at := inMemory(t)
-	k, other := newLocker(t, newLeader(t, at), leadergocron.LockerOptions{MinHold: time.Minute}), newLocker(t, newLeader(t, at), leadergocron.LockerOptions{})
-	lock, err := k.Lock(t.Context(), name)
-	require.NoError(t, err)
-	began := time.Now()
-	time.Sleep(10 * time.Second)
-	require.NoError(t, lock.Unlock(t.Context()))
-	assert.Equal(t, 10*time.Second, time.Since(began), "Unlock does not wait")
-	time.Sleep(49 * time.Second)
-	for _, k := range []*leadergocron.Locker{k, other} {
-		_, err = k.Lock(t.Context(), name)
-		require.ErrorIs(t, err, leadergocron.ErrLocked)
-	}
-	require.ErrorIs(t, k.Task(name, func(context.Context) error { panic("not held for a job") })(t.Context()), leadergocron.ErrStandby)
-	time.Sleep(1100 * time.Millisecond)
-	lock, err = k.Lock(t.Context(), name)
-	require.NoError(t, err)
-	time.Sleep(time.Hour) // a job that takes longer
-	require.NoError(t, lock.Unlock(t.Context()))
-	lock, err = other.Lock(t.Context(), name)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(t.Context()))
-}
-
-// TestLockerMinHoldEnds with Run, as the process does.
-func TestLockerMinHoldEnds(t *testing.T) {
-	at := inMemory(t)
-	k, err := leadergocron.NewLocker(newLeader(t, at), leadergocron.LockerOptions{MinHold: time.Hour})
-	require.NoError(t, err)
-	stop, ended := start(t, k)
-	other := newLocker(t, newLeader(t, at), leadergocron.LockerOptions{})
-	runs(t, k)
-	lock, err := k.Lock(t.Context(), name)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(t.Context()))
-	_, err = other.Lock(t.Context(), name)
-	require.ErrorIs(t, err, leadergocron.ErrLocked)
-	stop()
-	require.ErrorIs(t, get(t, ended), context.Canceled)
-	lock, err = other.Lock(t.Context(), name)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(t.Context()))
 }
 
 func TestLockerRefusesBadInput(t *testing.T) {
