@@ -6,6 +6,7 @@ require (
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/oxygenhub/leader v0.0.0-00010101000000-000000000000
+	github.com/oxygenhub/leader/leadergocron v0.0.0-00010101000000-000000000000
 	github.com/riverqueue/river v0.51.2
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2
 	github.com/stretchr/testify v1.12.1
@@ -140,3 +141,5 @@ require (
 )
 
 replace github.com/oxygenhub/leader => ../
+
+replace github.com/oxygenhub/leader/leadergocron => ../leadergocron

@@ -13,9 +13,10 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/leadergocron"
 )
 
-// gocrons is gocron with an elector of this library and a job that runs each second.
+// gocrons is gocron with the Elector of leadergocron and a job that runs each second.
 func gocrons() Peer {
 	return Peer{
 		Name: Gocron, Setting: Defaults, Store: PostgreSQL, Mute: true, Period: every, Expiry: 10*time.Second + 2*every,
@@ -33,24 +34,13 @@ const every = time.Second
 
 type gocronShare struct{ leaderShare }
 
-// elector says to gocron whether this process leads.
-type elector struct {
-	l    *leader.Leader
-	name string
-}
-
-var errStandby = errors.New("another process leads")
-
-func (e elector) IsLeader(context.Context) error {
-	if !e.l.IsLeading(e.name) {
-		return errStandby
-	}
-	return nil
-}
-
 // contend has the scheduler stop before the leadership is given up.
 func (s *gocronShare) contend(ctx context.Context, t *tape) error {
-	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector{s.l, s.name}))
+	elector, err := leadergocron.NewElector(s.l, s.name)
+	if err != nil {
+		return err
+	}
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 	if err != nil {
 		return err
 	}
@@ -63,12 +53,7 @@ func (s *gocronShare) contend(ctx context.Context, t *tape) error {
 	defer resign()
 	t.hear(leads, s.l)
 	done := make(chan error, 1)
-	go func() { // until resign
-		done <- s.l.Run(leads, s.name, func(task context.Context) error {
-			<-task.Done()
-			return task.Err()
-		})
-	}()
+	go func() { done <- elector.Run(leads) }() // until resign
 	scheduler.Start()
 	select {
 	case <-ctx.Done():
