@@ -108,7 +108,7 @@ func (k *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 		cancel(context.Cause(wait))
 		select {
 		case <-h.got:
-			return nil, context.Cause(wait)
+			return nil, cmp.Or(ctx.Err(), ErrUnanswered)
 		case <-h.ended: // soon, as its context has
 		}
 		if err := ctx.Err(); err != nil {
@@ -155,10 +155,10 @@ func (k *Locker) keep(ctx context.Context, h *hold, rest time.Duration) {
 }
 
 // Task wraps the function of the job of that name, for gocron.NewTask, so that it hears of the loss of its lock. The job needs the
-// same name, by gocron.WithName: its default is not it. The context of task is that of the job, with the lock added, as [Elector.Task] has it: it ends
-// when the lock is lost, with a cause that wraps [leader.ErrLost], when the context of Run ends, and when Resign is called. If the
-// lock of name is not held when the run begins, task is not called, and the error is [ErrStandby]. If it was lost during the
-// run, the error wraps leader.ErrLost, joined with that of task.
+// same name, by gocron.WithName: its default is not it. The context of task is that of the job, with the lock added, as
+// [Elector.Task] has it: it ends when the lock is lost, with a cause that wraps [leader.ErrLost], when the context of Run
+// ends, and when Resign is called. If the lock of name is not held when the run begins, task is not called, and the error is
+// [ErrStandby]. If it was lost during the run, the error wraps leader.ErrLost, joined with that of task.
 func (k *Locker) Task(name string, task func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		h, ok := k.held.Load(name)
