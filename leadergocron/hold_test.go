@@ -60,17 +60,17 @@ func TestLockerMinHold(t *testing.T) { synctest.Test(t, testLockerMinHold) }
 
 func testLockerMinHold(t *testing.T) {
 	at := inMemory(t)
-	k, other := newLocker(t, newLeader(t, at), leadergocron.LockerOptions{MinHold: time.Minute}), newLocker(t, newLeader(t, at), leadergocron.LockerOptions{})
+	k, other := newLocker(t, newLeader(t, at), leadergocron.LockerOptions{MinHold: 6 * time.Second}), newLocker(t, newLeader(t, at), leadergocron.LockerOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	lock, err := k.Lock(ctx, name)
 	require.NoError(t, err)
 	began := time.Now()
-	time.Sleep(10 * time.Second)
+	time.Sleep(time.Second)
 	cancel() // the scheduler is shut down: Run is not
 	synctest.Wait()
 	require.NoError(t, lock.Unlock(t.Context()))
-	assert.Equal(t, 10*time.Second, time.Since(began), "Unlock does not wait")
-	time.Sleep(49 * time.Second)
+	assert.Equal(t, time.Second, time.Since(began), "Unlock does not wait")
+	time.Sleep(4900 * time.Millisecond)
 	for _, k := range []*leadergocron.Locker{k, other} {
 		_, err = k.Lock(t.Context(), name)
 		require.ErrorIs(t, err, leadergocron.ErrLocked)
@@ -78,10 +78,10 @@ func testLockerMinHold(t *testing.T) {
 	err = k.Task(name, func(context.Context) error { panic("not held for a job") })(t.Context())
 	require.ErrorIs(t, err, leadergocron.ErrStandby)
 	assert.Contains(t, err.Error(), "is not held")
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
 	lock, err = k.Lock(t.Context(), name)
 	require.NoError(t, err)
-	time.Sleep(time.Hour) // a job that takes longer
+	time.Sleep(time.Minute) // a job that takes longer
 	require.NoError(t, lock.Unlock(t.Context()))
 	lock, err = other.Lock(t.Context(), name)
 	require.NoError(t, err)
