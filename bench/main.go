@@ -38,9 +38,15 @@ func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "", "folder for a page with tables, drawings and the numbers; without it a table is printed only")
 	flag.StringVar(&o.only, "only", "", "comma-separated works, instead of all: "+strings.Join(names(), ", "))
+	from := flag.String("from", "", "the numbers of an earlier run, as docs/benchmarks.json: write their page anew, and measure nothing")
 	flag.BoolVar(&o.quick, "quick", false, "the fewest repeats, without the peers that wait for long: to see that all works, not to measure")
 	flag.Parse()
-	_, err := run(ctx, o, os.Stdout)
+	var err error
+	if *from != "" {
+		err = again(*from, o.out)
+	} else {
+		_, err = run(ctx, o, os.Stdout)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

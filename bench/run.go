@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,6 +98,22 @@ func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 	log("done")
 	errs = append(errs, table(out, rows), save(ctx, o, begun, rows), os.RemoveAll(dir), ctx.Err())
 	return rows, errors.Join(errs...)
+}
+
+// again writes the page of an earlier run anew.
+func again(from, out string) error {
+	numbers, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	var earlier result.Run
+	if err := json.Unmarshal(numbers, &earlier); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	if out == "" {
+		return errors.New("-from writes a page: -out has to say where")
+	}
+	return report.Write(out, earlier)
 }
 
 // choose returns the works that are named, in their order, or all.

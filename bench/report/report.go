@@ -52,10 +52,15 @@ func page(run result.Run) (string, map[string][]byte, error) {
 	head(&b, run)
 	targets(&b, run.Targets)
 	drawings := make(map[string][]byte)
+	notes := distinct(only(run.Rows, func(r result.Row) bool { return r.Note != "" }), func(r result.Row) string { return r.Note })
 	for _, work := range distinct(run.Rows, func(r result.Row) string { return r.Work }) {
-		if err := section(&b, drawings, work, only(run.Rows, func(r result.Row) bool { return r.Work == work })); err != nil {
+		if err := section(&b, drawings, notes, work, only(run.Rows, func(r result.Row) bool { return r.Work == work })); err != nil {
 			return "", nil, fmt.Errorf("report %s: %w", work, err)
 		}
+	}
+	b.WriteString("## Notes\n\n")
+	for i, note := range notes {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, note)
 	}
 	return b.String(), drawings, nil
 }
@@ -100,7 +105,7 @@ func targets(b *strings.Builder, all []result.Target) {
 }
 
 // section is a work: its story, and for each measure a table and perhaps a drawing.
-func section(b *strings.Builder, drawings map[string][]byte, work string, rows []result.Row) error {
+func section(b *strings.Builder, drawings map[string][]byte, notes []string, work string, rows []result.Row) error {
 	s, known := stories()[work]
 	if !known {
 		s.title = work
@@ -123,13 +128,13 @@ func section(b *strings.Builder, drawings map[string][]byte, work string, rows [
 				fmt.Fprintf(b, "![%s of each contender](benchmarks/%s)\n\n", measure, name)
 			}
 		}
-		table(b, work, s.base, of)
+		table(b, work, s.base, notes, of)
 	}
 	return nil
 }
 
-// table has a line for each row of a measure, and the notes below it.
-func table(b *strings.Builder, work string, to base, rows []result.Row) {
+// table has a line for each row of a measure, with the numbers of its notes.
+func table(b *strings.Builder, work string, to base, notes []string, rows []result.Row) {
 	overX := slices.ContainsFunc(rows, func(r result.Row) bool { return r.X != 0 })
 	if overX {
 		fmt.Fprintf(b, "| peer | setting | %s ", cell(work))
@@ -141,7 +146,6 @@ func table(b *strings.Builder, work string, to base, rows []result.Row) {
 		b.WriteString("--:|")
 	}
 	b.WriteString("---|\n")
-	notes := distinct(only(rows, func(r result.Row) bool { return r.Note != "" }), func(r result.Row) string { return r.Note })
 	for _, r := range rows {
 		fmt.Fprintf(b, "| %s | %s ", cell(r.Peer), cell(r.Setting))
 		if overX {
@@ -149,17 +153,11 @@ func table(b *strings.Builder, work string, to base, rows []result.Row) {
 		}
 		note := ""
 		if r.Note != "" {
-			note = fmt.Sprintf("(%d)", slices.Index(notes, r.Note)+1)
+			note = fmt.Sprintf("[%d](#notes)", slices.Index(notes, r.Note)+1)
 		}
 		fmt.Fprintf(b, "%s| %s | %s |\n", statistics(r), to.ratio(r, rows), note)
 	}
 	b.WriteString("\n")
-	for i, note := range notes {
-		fmt.Fprintf(b, "%d. %s\n", i+1, note)
-	}
-	if len(notes) > 0 {
-		b.WriteString("\n")
-	}
 }
 
 func statistics(r result.Row) string {

@@ -64,7 +64,7 @@ func TestThePageSaysWhatWasMeasured(t *testing.T) {
 		"Measured on 3 December 2026 in 20 minutes, on 2 processors. How many rounds there were is n in the tables.",
 		"| Go | 1.26 |",
 		"| leader | defaults | 100 | 2 ms | 2.05 ms | 2.1 ms | 2.1 ms | 1 |  |",
-		"| raw |  | 100 | 1 ms | 1.02 ms | 1.05 ms | 1.05 ms | 0.5 | (1) |",
+		"| raw |  | 100 | 1 ms | 1.02 ms | 1.05 ms | 1.05 ms | 0.5 | [1](#notes) |",
 		"1. The limit, not a choice.",
 		"| gocron | defaults | 2 | 300 ms | 400 ms | – | 500 ms | 195 |  |",
 		"| client-go | defaults | 0 | – | – | – | – | – |  |",
