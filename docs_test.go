@@ -135,9 +135,12 @@ func flat(text string) string {
 }
 
 func TestDocsKeyVectors(t *testing.T) {
-	rows := keyRow.FindAllStringSubmatch(docFiles(t)["docs/postgres.md"], -1)
+	pages := docFiles(t)
+	rows := keyRow.FindAllStringSubmatch(pages["docs/postgres.md"], -1)
 	require.NotEmpty(t, rows)
-	for _, row := range rows {
+	protocol := keyRow.FindAllStringSubmatch(pages["docs/protocol.md"], -1)
+	require.NotEmpty(t, protocol)
+	for _, row := range append(rows, protocol...) {
 		key := leader.Key(row[1], row[2])
 		assert.Equal(t, row[3], fmt.Sprintf("%016x", uint64(key)), row[0])
 		assert.Equal(t, row[4], strconv.FormatInt(key, 10), row[0])
