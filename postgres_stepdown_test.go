@@ -49,7 +49,9 @@ func TestPostgresResignHandsOver(t *testing.T) {
 			lead, run = again, againRun
 		}
 	}
-	assert.GreaterOrEqual(t, won, rounds-1)
+	// Without the notification who comes back would win each time, as its connect takes less than a Retry. On a busy machine that
+	// can happen now and then.
+	assert.GreaterOrEqual(t, won, rounds*9/10)
 	assert.Zero(t, r.overlap())
 	waits(other)
 	require.NoError(t, other.Resign(t.Context()))
