@@ -21,23 +21,18 @@ import (
 
 // member is a process of a fleet whose scheduler has an Elector and one job, which runs until its context ends.
 type member struct {
-	l       *leader.Leader
-	e       *leadergocron.Elector
-	stop    func()
-	ended   chan error
-	started chan leader.Term
-	told    chan error    // the cause of the end of the job's context
-	leave   chan struct{} // closed when a job that was told may return
-	failed  latest        // of gocron.AfterJobRunsWithError
+	stint
+	l      *leader.Leader
+	e      *leadergocron.Elector
+	stop   func()
+	ended  chan error
+	failed latest // of gocron.AfterJobRunsWithError
 }
 
 // newMember returns one of which nothing runs yet.
 func newMember(t *testing.T, at place) *member {
 	t.Helper()
-	m := &member{
-		started: make(chan leader.Term, 1000), told: make(chan error, 1000), leave: make(chan struct{}), failed: make(latest, 1),
-	}
-	m.l = newLeader(t, at)
+	m := &member{stint: newStint(), l: newLeader(t, at), failed: make(latest, 1)}
 	m.e = newElector(t, m.l)
 	return m
 }
@@ -48,23 +43,6 @@ func (m *member) start(t *testing.T) {
 	s := newScheduler(t, gocron.WithDistributedElector(m.e))
 	every(t, s, m.e.Task(m.job), gocron.AfterJobRunsWithError(m.failed.put))
 	t.Cleanup(func() { m.release() }) // before the scheduler waits for it
-}
-
-func (m *member) job(ctx context.Context) error {
-	term, _ := leader.TermOf(ctx)
-	m.started <- term
-	<-ctx.Done()
-	m.told <- context.Cause(ctx)
-	<-m.leave
-	return nil
-}
-
-func (m *member) release() {
-	select {
-	case <-m.leave:
-	default:
-		close(m.leave)
-	}
 }
 
 // leads waits until m does.

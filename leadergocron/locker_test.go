@@ -77,24 +77,19 @@ func TestLockerExcludesPostgres(t *testing.T) { testLockerExcludes(t, onPostgres
 
 // crew is a process of a fleet whose scheduler has a Locker and one job, which runs until its context ends.
 type crew struct {
+	stint
 	l       *leader.Leader
 	k       *leadergocron.Locker
 	s       gocron.Scheduler
 	stop    func()
 	ended   chan error
-	started chan leader.Term
-	told    chan error
-	leave   chan struct{}
 	refused latest // of gocron.AfterLockError
 	failed  latest
 }
 
 func newCrew(t *testing.T, at place) *crew {
 	t.Helper()
-	c := &crew{
-		l: newLeader(t, at), started: make(chan leader.Term, 1000), told: make(chan error, 1000), leave: make(chan struct{}),
-		refused: make(latest, 1), failed: make(latest, 1),
-	}
+	c := &crew{stint: newStint(), l: newLeader(t, at), refused: make(latest, 1), failed: make(latest, 1)}
 	var err error
 	c.k, err = leadergocron.NewLocker(c.l, leadergocron.LockerOptions{})
 	require.NoError(t, err)
@@ -104,23 +99,6 @@ func newCrew(t *testing.T, at place) *crew {
 	every(t, c.s, c.k.Task(name, c.job), gocron.AfterLockError(c.refused.put), gocron.AfterJobRunsWithError(c.failed.put))
 	t.Cleanup(c.release)
 	return c
-}
-
-func (c *crew) job(ctx context.Context) error {
-	term, _ := leader.TermOf(ctx)
-	c.started <- term
-	<-ctx.Done()
-	c.told <- context.Cause(ctx)
-	<-c.leave
-	return nil
-}
-
-func (c *crew) release() {
-	select {
-	case <-c.leave:
-	default:
-		close(c.leave)
-	}
 }
 
 // newCrews returns two, of which the first runs the job.

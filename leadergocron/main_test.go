@@ -174,6 +174,34 @@ func (c latest) put(_ uuid.UUID, _ string, err error) {
 	c <- err
 }
 
+// stint is a job that runs until its context ends, and then until it is released.
+type stint struct {
+	started chan leader.Term
+	told    chan error    // the cause of the end of the job's context
+	leave   chan struct{} // closed when a job that was told may return
+}
+
+func newStint() stint {
+	return stint{make(chan leader.Term, 1000), make(chan error, 1000), make(chan struct{})}
+}
+
+func (s stint) job(ctx context.Context) error {
+	term, _ := leader.TermOf(ctx)
+	s.started <- term
+	<-ctx.Done()
+	s.told <- context.Cause(ctx)
+	<-s.leave
+	return nil
+}
+
+func (s stint) release() {
+	select {
+	case <-s.leave:
+	default:
+		close(s.leave)
+	}
+}
+
 // get waits for something that the test waits for.
 func get[T any](tb testing.TB, from <-chan T) (got T) {
 	tb.Helper()
