@@ -80,14 +80,12 @@ func head(b *strings.Builder, run result.Run) {
 	for _, v := range run.Versions {
 		fmt.Fprintf(b, "| %s | %s |\n", v.Name, v.Version)
 	}
-	b.WriteString("\nThe 99th percentile of fewer than 100 samples would be the largest of them, and is not printed (–). A ratio is that to this library " +
-		"at its defaults, where the head of its column names nothing else: the median of the ratios of each round where the contenders were measured in turn, else the ratio of the medians. " +
-		"*raw* is a loop on the driver without a library, *blocked* a standby that blocks in pg_advisory_lock. " +
-		"A drawing has a logarithmic scale, which has no place for zero. All numbers are in [benchmarks.json](benchmarks.json).\n\n")
+	b.WriteString("\n" + reading + "\n## What is fair, and what is not\n\n" + fairness + "\n")
 }
 
 func targets(b *strings.Builder, all []result.Target) {
-	b.WriteString("## Targets\n\n| target | limit | measured | |\n|---|--:|--:|---|\n")
+	b.WriteString("## Targets\n\nLimits that this library holds itself to. A number with an x is this library's over the other's, the other way round than in the " +
+		"tables: less is better.\n\n| target | limit | measured | |\n|---|--:|--:|---|\n")
 	for _, t := range all {
 		value, verdict := "–", "not measured"
 		switch {
@@ -197,7 +195,7 @@ func (to base) ratio(r result.Row, rows []result.Row) string {
 		if other.Peer != to.peer || other.Setting != to.setting || other.X != r.X {
 			continue
 		}
-		if ratio, ok := result.Ratio(r, other); ok {
+		if ratio, ok := result.Ratio(r, other); ok && ratio >= 0 { // a difference of two measurements can be below zero
 			return digits(ratio)
 		}
 	}
