@@ -34,7 +34,7 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var o options
 	flag.StringVar(&o.out, "out", "", "folder for a page with tables, drawings and the numbers; without it a table is printed only")
 	flag.StringVar(&o.only, "only", "", "comma-separated works, instead of all: "+strings.Join(names(), ", "))
@@ -42,9 +42,12 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "the fewest repeats, without the peers that wait for long: to see that all works, not to measure")
 	flag.Parse()
 	var err error
-	if *from != "" {
+	switch {
+	case flag.NArg() > 0: // a flag behind it would be none
+		err = fmt.Errorf("argument %q: there are only flags, see -help", flag.Arg(0))
+	case *from != "":
 		err = again(*from, o.out)
-	} else {
+	default:
 		_, err = run(ctx, o, os.Stdout)
 	}
 	stop()

@@ -76,3 +76,20 @@ func TestPostgresQuick(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(page), string(anew))
 }
+
+// TestBadArgumentsAreRefused before anything is measured.
+func TestBadArgumentsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a file")
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
+	var text strings.Builder
+	_, err := run(t.Context(), options{quick: true, out: file, only: "hot"}, &text)
+	require.ErrorContains(t, err, "-out: ")
+	_, err = run(t.Context(), options{quick: true, only: "hot,nonsense"}, &text)
+	require.ErrorContains(t, err, `work "nonsense": there are handover, `)
+	assert.Empty(t, text.String(), "nothing was begun")
+	require.ErrorContains(t, again(file, t.TempDir()), "there are no rows in it")
+	chosen, err := choose("size, hot")
+	require.NoError(t, err)
+	require.Len(t, chosen, 2)
+	assert.Equal(t, "hot", chosen[0].name)
+}

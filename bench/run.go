@@ -71,6 +71,11 @@ func run(ctx context.Context, o options, out io.Writer) ([]result.Row, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.out != "" { // now, and not after twenty minutes
+		if err := os.MkdirAll(o.out, 0o755); err != nil {
+			return nil, fmt.Errorf("-out: %w", err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return nil, err
@@ -110,6 +115,9 @@ func again(from, out string) error {
 	if err := json.Unmarshal(numbers, &earlier); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
+	if len(earlier.Rows) == 0 {
+		return fmt.Errorf("%s: there are no rows in it", from)
+	}
 	if out == "" {
 		return errors.New("-from writes a page: -out has to say where")
 	}
@@ -122,7 +130,9 @@ func choose(only string) (chosen []work, err error) {
 		return works(), nil
 	}
 	wanted := strings.Split(only, ",")
-	for _, name := range wanted {
+	for i, name := range wanted {
+		name = strings.TrimSpace(name)
+		wanted[i] = name
 		if !slices.Contains(names(), name) {
 			return nil, fmt.Errorf("work %q: there are %s", name, strings.Join(names(), ", "))
 		}
