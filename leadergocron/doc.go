@@ -22,7 +22,8 @@
 // elsewhere in less than that, finds the lock free, and the job runs twice for one tick. [LockerOptions.MinHold] makes that
 // less likely, and no more: it covers clocks that differ by less, and only while the process and its session live. An Elector
 // decides once for all ticks. There a tick can be run twice only if a takeover comes between, at a process whose clock is
-// behind. A Locker also connects to the database for a tick if the last was more than some seconds ago; an Elector stays
+// behind. Processes also count the intervals of a gocron.DurationJob from times of their own, so that under a Locker each runs a
+// short one. A Locker also connects to the database for a tick if the last was more than some seconds ago; an Elector stays
 // connected.
 //
 // gocron takes no locks if a scheduler has an Elector, so the two do not add up.
