@@ -77,6 +77,16 @@ func TestThePageSaysWhatWasMeasured(t *testing.T) {
 	}
 }
 
+func TestAQuickRunJudgesNothing(t *testing.T) {
+	dir, quick := t.TempDir(), run()
+	quick.Quick = true
+	require.NoError(t, report.Write(dir, quick))
+	page, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "| a clean handover, against the raw NOTIFY loop | 2 x | 2 x | not judged |\n")
+	assert.NotContains(t, string(page), "| met |")
+}
+
 func TestEachDrawingOfThePageIsThereAndWellFormed(t *testing.T) {
 	dir, page := write(t)
 	drawn, err := filepath.Glob(filepath.Join(dir, "benchmarks", "*.svg"))
