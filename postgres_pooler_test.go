@@ -301,6 +301,53 @@ func TestPostgresPoolerThatChangesItsMode(t *testing.T) {
 	assert.EqualValues(t, 1, most.Load(), "tasks at once")
 }
 
+// TestPostgresPoolerThatChangesItsModeBeforeAnError: what the process of the server holds on which a statement has failed may be
+// what somebody else leads by.
+func TestPostgresPoolerThatChangesItsModeBeforeAnError(t *testing.T) {
+	server := pgtest.Start(t)
+	bouncer := server.Bounce(t, "pool_mode=session", "default_pool_size=4") // what was used last is used next
+	url := bouncer.URL(server.Database(t))
+	var running, most atomic.Int64
+	errs := make(chan error, 2)
+	run := func(l *leader.Leader) {
+		errs <- l.Run(context.Background(), "x", func(ctx context.Context) error { // until it is refused
+			for n := running.Add(1); n > most.Load(); {
+				most.Store(n)
+			}
+			<-ctx.Done()
+			running.Add(-1)
+			return context.Cause(ctx)
+		})
+	}
+	opts := dbTimings()
+	opts.Check = 4 * time.Second
+	a, b := dbLeader(t, leader.Postgres(url), opts), dbLeader(t, leader.Postgres(url), opts)
+	go run(a)
+	dbLeads(t, a, "x")
+	dbStart(t, b, "y")
+	dbLeads(t, b, "y")
+	dbProved(t, a)
+	dbProved(t, b) // now, until the next one, is the time
+	// A try is prepared in the process of a, and has its name there.
+	_, err := a.Try(t.Context(), "z", func(context.Context) error { return nil })
+	require.NoError(t, err)
+	bouncer.Reload("pool_mode=transaction", "default_pool_size=4")
+	for _, l := range []*leader.Leader{b, a} { // each gives its process to the pool
+		_, err := l.Holder(t.Context(), "x")
+		require.NoError(t, err)
+	}
+	go run(b)
+	for range 2 {
+		select {
+		case err := <-errs:
+			require.ErrorIs(t, err, leader.ErrUnsupported)
+		case <-time.After(dbPatience):
+			require.FailNow(t, "not noticed", "%+v", a.Status())
+		}
+	}
+	assert.EqualValues(t, 1, most.Load(), "tasks at once")
+}
+
 // TestPostgresPoolerRestarts, and comes back in another mode.
 func TestPostgresPoolerRestarts(t *testing.T) {
 	server := pgtest.Start(t)

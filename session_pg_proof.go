@@ -21,7 +21,7 @@ const (
 	sqlTook  = `, extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.statement_timestamp())::pg_catalog.float8`
 	sqlProve = sqlAlive + `(SELECT pg_catalog.count(*)` + sqlOurs + `)` + sqlTook
 	sqlCheap = sqlAlive + `-1::pg_catalog.int8` + sqlTook
-	sqlHeld  = `SELECT ` + sqlKey + sqlOurs
+	sqlHeld  = `SELECT pg_catalog.pg_backend_pid(), ARRAY(SELECT ` + sqlKey + sqlOurs + `)`
 )
 
 // set makes settings, and remembers what the server made of them, for the proofs to compare.
@@ -119,13 +119,13 @@ func (s *pgSession) changed(now vitals) error {
 // reconcile compares the locks that we hold with those that we believe to hold. It forgets and returns those that are
 // missing, and gives back those that nobody asked for.
 func (s *pgSession) reconcile() (missing []int64, err error) {
-	rows, err := s.conn.Query(context.Background(), sqlHeld)
-	if err != nil {
+	var pid uint32
+	var keys []int64
+	if err := s.conn.QueryRow(context.Background(), sqlHeld).Scan(&pid, &keys); err != nil {
 		return nil, s.orOver(err)
 	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return nil, s.orOver(err)
+	if pid != s.info.pid { // what another process holds may be what another of us leads by
+		return nil, s.orOver(errMoved)
 	}
 	have := make(map[int64]struct{}, len(keys))
 	var extra []int64
