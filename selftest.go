@@ -30,6 +30,9 @@ func (s *pgSession) setUp(ctx context.Context, dial func(context.Context) (*pgSe
 	}
 	own, cancel = context.WithTimeout(ctx, setUpTimeout/2)
 	defer cancel()
+	if err == nil && s.pooled {
+		err = s.tidy(own)
+	}
 	if err == nil {
 		err = s.furnish(own, version)
 	}
@@ -118,6 +121,23 @@ func unusable(recovery bool) error {
 		return errors.New("the server is a standby, in recovery: it would grant locks that the primary knows nothing of")
 	}
 	return errors.New("the session is read-only (default_transaction_read_only of the server, the database or the role)")
+}
+
+// tidy takes away what the last client may have left in the session of the server that a pooler lends us. Where it resets
+// nothing, a Leader that was killed leaves its prepared statements, which have the names of ours, its locks, which we would hold
+// twice, and its search_path, which would tell our namespace.
+func (s *pgSession) tidy(ctx context.Context) error {
+	const sql = `DEALLOCATE ALL; SELECT CASE WHEN pg_catalog.int4eq(pg_catalog.pg_backend_pid(), %d) THEN pg_catalog.pg_advisory_unlock_all() END`
+	if _, err := s.conn.Exec(ctx, fmt.Sprintf(sql, int32(s.info.pid))); err != nil {
+		return err
+	}
+	if s.schema == nil || *s.schema != "pg_catalog" {
+		return nil // as the user, or the pooler, has set it
+	}
+	if _, err := s.conn.Exec(ctx, "RESET search_path"); err != nil {
+		return err
+	}
+	return s.conn.QueryRow(ctx, `SELECT pg_catalog.current_schema()::pg_catalog.text`).Scan(&s.schema)
 }
 
 // furnish makes the settings, and listens.
