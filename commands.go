@@ -19,12 +19,12 @@ func (l *Leader) commandLocked(now time.Time, due func(time.Time)) {
 	switch {
 	case check && !l.proved:
 		l.proveLocked()
+	case len(l.tells) > 0:
+		l.tellLocked() // before more is given back: there may be no end of that
 	case len(l.frees) > 0:
 		l.unlockLocked()
 	case len(l.reads) > 0:
 		l.readLocked()
-	case len(l.tells) > 0:
-		l.tellLocked()
 	case len(l.asks) > 0 && l.tried:
 		l.askLocked() // between two tries: there may be no end of them
 	case l.verify && l.current.info.reads:

@@ -156,3 +156,29 @@ func testReleaseHoldsUpNoProof(t *testing.T) {
 	synctest.Wait()
 	assert.Equal(t, 1, next.count())
 }
+
+// Tasks return one after the other, each within the time of an answer: the release of the first is told of before the last is
+// given back.
+func TestReleaseIsToldInTime(t *testing.T) { synctest.Test(t, testReleaseIsToldInTime) }
+
+func testReleaseIsToldInTime(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.lag = 150 * time.Millisecond
+	var calls []*call
+	var cancels []context.CancelFunc
+	for i := range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		calls, cancels = append(calls, goRun(ctx, l, fmt.Sprint(i), obey)), append(cancels, cancel)
+	}
+	time.Sleep(time.Minute)
+	require.Len(t, l.Leading(), 50)
+	for i, cancel := range cancels {
+		cancel()
+		time.Sleep(100 * time.Millisecond)
+		if i >= 10 {
+			assert.True(t, calls[i-10].returned(), "%d, after 1.1 s", i-10)
+		}
+	}
+}
