@@ -172,7 +172,7 @@ func (l *Leader) advanceLocked(now time.Time) (next time.Time, done bool) {
 	switch {
 	case l.current == nil:
 		l.connectLocked(now, due)
-	case !l.current.busy:
+	case !l.current.busy && !l.restLocked(now, due):
 		l.commandLocked(now, due)
 		l.restLocked(now, due)
 	}
@@ -201,18 +201,40 @@ func (l *Leader) hangUpLocked(now time.Time) {
 	w.end()
 }
 
-// restLocked closes the session of a process that only waits until the next try, with Options.Disconnect. Whoever watches is
-// not told: it would be all that they read.
-func (l *Leader) restLocked(now time.Time, due func(time.Time)) {
+// restLocked closes the session of a process that only waits until the next try, with Options.Disconnect, and tells whether it
+// did. Whoever watches is not told: it would be all that they read.
+func (l *Leader) restLocked(now time.Time, due func(time.Time)) bool {
 	orders := len(l.frees) + len(l.reads) + len(l.tells) + len(l.asks) + len(l.fresh) + len(l.heard)
 	waits := len(l.contenders) == len(l.slots)
 	// While tries fail the session is kept: how long to back off is its own.
 	if !l.opts.Disconnect || l.current.busy || !waits || orders > 0 || l.tryFailures > 0 || !now.Before(l.tryAt) {
-		return
+		return false
 	}
 	l.hangUpLocked(now)
+	l.failures = 0 // it has answered, as to a proof
 	l.resting, l.restUntil = true, l.tryAt
+	if ready := l.readyAtLocked(); ready.After(l.restUntil) {
+		l.restUntil = ready // there would be nothing to ask for
+	}
 	due(l.restUntil)
+	return true
+}
+
+// readyAtLocked returns when the first of the contenders may be asked for.
+func (l *Leader) readyAtLocked() (first time.Time) {
+	for s := range l.contenders {
+		at := s.notBefore
+		if s.coolUntil.After(at) {
+			at = s.coolUntil
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if first.IsZero() {
+			break // at once
+		}
+	}
+	return first
 }
 
 // idleLocked is advanceLocked when nobody wants anything: the session is kept for a while, then the loop ends.

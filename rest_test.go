@@ -154,6 +154,77 @@ func testLoopDisconnectNobodyWaits(t *testing.T) {
 	assert.False(t, l.Status().Resting)
 }
 
+// A failure now and then is followed by the shortest pause: each session in between has answered.
+func TestLoopDisconnectForgetsFailures(t *testing.T) {
+	synctest.Test(t, testLoopDisconnectForgetsFailures)
+}
+
+func testLoopDisconnectForgetsFailures(t *testing.T) {
+	_, l, b := disconnecting(t, Options{})
+	events := l.Watch(t.Context())
+	goRun(t.Context(), l, "x", obey)
+	for range 20 {
+		time.Sleep(time.Minute)
+		b.store.set(func() { b.failures = 1 })
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	var failed time.Time
+	failures := 0
+	for len(events) > 0 {
+		switch e := <-events; e.Kind {
+		case Unreachable:
+			failed = e.Time
+			failures++
+		case Connected:
+			if failures > 0 {
+				assert.LessOrEqual(t, e.Time.Sub(failed), 100*time.Millisecond)
+			}
+		}
+	}
+	assert.Equal(t, 20, failures)
+}
+
+// Proofs that take longer than Check follow each other, and do not keep the session.
+func TestLoopDisconnectSlowProofs(t *testing.T) { synctest.Test(t, testLoopDisconnectSlowProofs) }
+
+func testLoopDisconnectSlowProofs(t *testing.T) {
+	_, l, b := disconnecting(t, Options{Check: 20 * time.Millisecond})
+	b.store.set(func() { b.lag = 50 * time.Millisecond })
+	goRun(t.Context(), l, "x", obey)
+	for range 10 {
+		time.Sleep(time.Second)
+	}
+	all, _ := b.opened()
+	assert.Greater(t, all, 7, "one for each Retry")
+}
+
+// Who may ask for nothing until the end of a pause connects for nothing until then.
+func TestLoopDisconnectCooling(t *testing.T) { synctest.Test(t, testLoopDisconnectCooling) }
+
+func testLoopDisconnectCooling(t *testing.T) {
+	_, l, b := disconnecting(t, Options{})
+	runs := 0
+	goRun(t.Context(), l, "y", func(ctx context.Context) error {
+		if runs++; runs == 1 {
+			return StepDown(errors.New("not here"), time.Minute)
+		}
+		return obey(ctx)
+	})
+	time.Sleep(5 * time.Second)
+	before, open := b.opened()
+	assert.Zero(t, open)
+	assert.Equal(t, StateCooling, taskOf(l.Status(), "y").State)
+	time.Sleep(54 * time.Second)
+	after, _ := b.opened()
+	assert.Equal(t, before, after)
+	ran, err := l.Try(t.Context(), "x", obey) // somebody else's name
+	require.NoError(t, err)
+	assert.False(t, ran)
+	time.Sleep(2 * time.Second)
+	assert.True(t, l.IsLeading("y"))
+}
+
 // Trouble with the database is told, and its end, as without Disconnect.
 func TestLoopDisconnectTrouble(t *testing.T) { synctest.Test(t, testLoopDisconnectTrouble) }
 
