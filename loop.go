@@ -223,15 +223,12 @@ func (l *Leader) restLocked(now time.Time, due func(time.Time)) bool {
 // readyAtLocked returns when the first of the contenders may be asked for.
 func (l *Leader) readyAtLocked() (first time.Time) {
 	for s := range l.contenders {
-		at := s.notBefore
-		if s.coolUntil.After(at) {
-			at = s.coolUntil
+		at := s.readyAt()
+		if at.IsZero() {
+			return at // at once
 		}
 		if first.IsZero() || at.Before(first) {
 			first = at
-		}
-		if first.IsZero() {
-			break // at once
 		}
 	}
 	return first

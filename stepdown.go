@@ -69,6 +69,14 @@ func (l *Leader) cool(c *candidate, down *stepDown) (again bool) {
 }
 
 // ready reports whether the lock of s may be asked for.
-func (s *slot) ready(now time.Time) bool { return !now.Before(s.notBefore) && !s.cooling(now) }
+func (s *slot) ready(now time.Time) bool { return !now.Before(s.readyAt()) }
+
+// readyAt is from when on ready says so.
+func (s *slot) readyAt() time.Time {
+	if s.coolUntil.After(s.notBefore) {
+		return s.coolUntil
+	}
+	return s.notBefore
+}
 
 func (s *slot) cooling(now time.Time) bool { return now.Before(s.coolUntil) }
