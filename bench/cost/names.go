@@ -264,17 +264,7 @@ func (r *roundOfNames) measure(ctx context.Context, t *table, x float64, length 
 // follow has the twins do what ours do, for some time, and ends between two statements.
 func (r *roundOfNames) follow(ctx context.Context, length time.Duration) error {
 	over := time.After(length)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case standby := <-r.asked:
-			if err := r.twinsDo(ctx, standby); err != nil {
-				return err
-			}
-			continue
-		default:
-		}
+	for ended := false; !ended || len(r.asked) > 0; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -283,9 +273,10 @@ func (r *roundOfNames) follow(ctx context.Context, length time.Duration) error {
 				return err
 			}
 		case <-over:
-			return nil
+			ended = true
 		}
 	}
+	return nil
 }
 
 // twinsDo has the twins take turns in who is the first.
