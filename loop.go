@@ -267,13 +267,19 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 			return false
 		}
 		l.abandonDialLocked()
-		return l.workers == 0 && l.clerk.restsLocked()
+		return l.emptyLocked(now, end, due)
 	default:
-		gone := end.Add(3 * hopeless) // of a connection whose methods, which may be the user's, hang
-		if l.resigned {
-			due(gone)
-		}
-		return l.workers == 0 && l.clerk.restsLocked() || l.resigned && !now.Before(gone)
+		return l.emptyLocked(now, end, due)
 	}
 	return false
+}
+
+// emptyLocked is whether all is gone that the loop had. A connection whose methods, which may be the user's, hang is not
+// waited for without end.
+func (l *Leader) emptyLocked(now, end time.Time, due func(time.Time)) bool {
+	gone := end.Add(3 * hopeless)
+	if l.resigned {
+		due(gone)
+	}
+	return l.workers == 0 && l.clerk.restsLocked() || l.resigned && !now.Before(gone)
 }

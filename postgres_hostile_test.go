@@ -70,27 +70,45 @@ type hanging struct {
 	net.Conn
 	hang    *atomic.Bool
 	release chan struct{}
+	count   *atomic.Int32 // of writes that hang
 }
 
 func (c hanging) Write(b []byte) (int, error) {
 	if c.hang.Load() {
+		c.count.Add(1)
 		<-c.release
 	}
 	return c.Conn.Write(b)
 }
 
-// TestPostgresWriteThatHangs costs the leadership after the lease, and no Resign its end.
+// TestPostgresWriteThatHangs costs the leadership after the lease, and no Resign its end: neither of the old connection, nor also
+// of the next ones.
 func TestPostgresWriteThatHangs(t *testing.T) {
+	t.Run("Once", func(t *testing.T) { testWriteThatHangs(t, false) })
+	t.Run("AlsoOfTheNext", func(t *testing.T) { testWriteThatHangs(t, true) })
+}
+
+func testWriteThatHangs(t *testing.T, next bool) {
+	t.Helper()
 	var hang atomic.Bool
+	var dials, hung atomic.Int32
 	release := make(chan struct{})
-	config := dialing(t, pgtest.URL(t), func(conn net.Conn) net.Conn { return hanging{conn, &hang, release} })
+	config := dialing(t, pgtest.URL(t), func(conn net.Conn) net.Conn {
+		if dials.Add(1) > 1 && !next {
+			return conn
+		}
+		return hanging{Conn: conn, hang: &hang, release: release, count: &hung}
+	})
 	l := newLeader(t, PostgresConfig(config), faultOptions(t, "a"))
 	goRun(t.Context(), l, "x", obey)
 	poll(t, soon, "x is led", func() bool { return l.IsLeading("x") })
 	hang.Store(true)
 	poll(t, soon, "a loss", func() bool { return l.Status().Losses > 0 })
-	hang.Store(false)
-	poll(t, soon, "x is led again", func() bool { return l.IsLeading("x") })
+	if next {
+		poll(t, soon, "a dial hangs", func() bool { return hung.Load() > 1 })
+	} else {
+		poll(t, soon, "x is led again", func() bool { return l.IsLeading("x") })
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	require.NoError(t, l.Resign(ctx))

@@ -150,8 +150,16 @@ func TestPostgresInteropPythonLosesItsSession(t *testing.T) {
 	eventually(t, patience, "Python leads", func() bool { return theirs.workedAfter(begin) })
 	ours := contend(t, url, 100*time.Millisecond)
 	ours.waits(url)
-	pgtest.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leader/py' AND datname = current_database()")
-	started := ours.leads(promptly)
+	var started time.Time
+	eventually(t, patience, "Go leads", func() bool { // or Python's next session was first again
+		pgtest.Exec(t, url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leader/py' AND datname = current_database()")
+		select {
+		case started = <-ours.started:
+			return true
+		case <-time.After(time.Second):
+			return false
+		}
+	})
 	awaitTry(t, url, "leader/py") // on its next session
 	assert.False(t, theirs.workedAfter(started.Add(time.Second)), "Python has worked long after its session has ended")
 	ended := ours.resign()
