@@ -57,6 +57,7 @@ type slot struct {
 	queue []*candidate
 	// freeing: the lock is being given back. It is held as long as queue[0].grant is set or this is true.
 	freeing bool
+	free    bool // it has been, and others are to be told
 	losses  uint64
 	err     error // the last one that concerned this name
 
@@ -334,7 +335,11 @@ func (l *Leader) abandon(c *candidate, g *grant) {
 func (l *Leader) giveUp(c *candidate, w *worker) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w == l.current && !c.freed {
+	switch {
+	case w != l.current || c.freed:
+	case c.slot.free: // the lock, and only the others do not know yet
+		l.givenBackLocked([]int64{c.slot.key})
+	default:
 		l.loseLocked(errStuck, false)
 	}
 }

@@ -133,6 +133,11 @@ func (l *Leader) unlockLocked() {
 			l.toldLocked(w, keys, untold)
 		} else {
 			l.tells = append(l.tells, keys...)
+			for _, key := range keys {
+				if s := l.keys[key]; s != nil {
+					s.free = s.freeing
+				}
+			}
 		}
 	})
 }
@@ -189,7 +194,7 @@ func (l *Leader) givenBackLocked(keys []int64) {
 func (l *Leader) freedLocked(s *slot, kind EventKind, err error) {
 	c := s.first()
 	started := c.grant.cancel != nil
-	s.freeing, s.markBy = false, time.Time{}
+	s.freeing, s.free, s.markBy = false, false, time.Time{}
 	c.grant = nil
 	c.freed = true
 	if started {

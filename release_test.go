@@ -182,3 +182,32 @@ func testReleaseIsToldInTime(t *testing.T) {
 		}
 	}
 }
+
+// A panic does not wait for the notification, and costs nobody else the session when the lock has been given back.
+func TestReleaseOfAPanicIsToldLate(t *testing.T) { synctest.Test(t, testReleaseOfAPanicIsToldLate) }
+
+func testReleaseOfAPanicIsToldLate(t *testing.T) {
+	st := newFakeStore()
+	l, b := st.leader(t, Options{})
+	b.lag = 600 * time.Millisecond
+	standby, _ := st.leader(t, Options{Retry: time.Hour})
+	keep := lead(t, l, 1, 0)[0]
+	next, queued := &job{}, &job{}
+	bang := func(context.Context) error {
+		goRun(t.Context(), standby, "x", next.task)
+		goRun(t.Context(), l, "x", queued.task)
+		for before := b.count(kindProve); b.count(kindProve) == before; {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(b.lag)
+		panic("bang")
+	}
+	require.PanicsWithValue(t, "bang", func() { _ = l.Run(t.Context(), "x", bang) })
+	time.Sleep(time.Minute)
+	assert.Equal(t, 1, keep.count(), "the session was not given up")
+	assert.Equal(t, 1, next.count(), "it was told")
+	assert.Zero(t, queued.count())
+	require.NoError(t, standby.Resign(t.Context()))
+	time.Sleep(time.Minute)
+	assert.Equal(t, 1, queued.count())
+}
