@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix && !linux
+
+package main
+
+func adopt() {}
