@@ -290,7 +290,7 @@ func endReason(ended, taskErr error) EndReason {
 // failed returns err unless it only reports that the task was told to stop. It may run methods of the caller's error, so
 // never under mu.
 func failed(err error) error {
-	for _, stop := range []error{context.Canceled, context.DeadlineExceeded, ErrLost, ErrResigned} {
+	for _, stop := range []error{context.Canceled, context.DeadlineExceeded, ErrLost, ErrResigned, ErrHandOver} {
 		if errors.Is(err, stop) {
 			return nil
 		}

@@ -154,6 +154,7 @@ func (l *Leader) connectedLocked(s session) {
 	l.current, l.since, l.err, l.troubles = w, now, nil, nil
 	go w.run(l.post, // ends when the loop has called end or kill
 		func(keys []int64) { l.heardLocked(w, keys) },
+		func(keys []int64) { l.pleadedLocked(w, keys) },
 		func(err error) { l.brokenLocked(w, err) },
 		func() { l.workers-- })
 	// Counted from the last proof, as the lease is: setting a session up takes its time on a slow link.

@@ -32,6 +32,7 @@ type fakeSession struct {
 	// The client's side.
 	believed   map[int64]struct{}
 	news       []int64
+	pleaded    []int64
 	last       reading
 	lastAt     time.Time
 	statements int
@@ -293,7 +294,7 @@ func (s *fakeSession) terms(keys []int64) (rows map[int64]termRow, err error) {
 func (s *fakeSession) wait(ctx context.Context) ([]int64, error) {
 	for {
 		keys, changed, err := s.look()
-		if len(keys) > 0 || err != nil {
+		if len(keys) > 0 || err != nil || s.pleading() {
 			return keys, err
 		}
 		select {
@@ -303,6 +304,32 @@ func (s *fakeSession) wait(ctx context.Context) ([]int64, error) {
 			return nil, nil
 		}
 	}
+}
+
+// pleading reports whether there is something for pleas.
+func (s *fakeSession) pleading() bool {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return len(s.pleaded) > 0 && !s.dark && !s.mute
+}
+
+func (s *fakeSession) pleas() []int64 {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if s.dark || s.mute {
+		return nil
+	}
+	keys := s.pleaded
+	s.pleaded = nil
+	return keys
+}
+
+// plead is somebody asking the holder of name to hand it over.
+func (s *fakeSession) plead(name string) {
+	s.store.set(func() {
+		s.pleaded = append(s.pleaded, Key("test", name))
+		s.changeLocked()
+	})
 }
 
 // look takes what has come from the server without having been asked for.

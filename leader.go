@@ -223,7 +223,7 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 		l.stop(c, g, context.Cause(ctx))
 	})
 	taskErr := task(g.ctx) //nolint:contextcheck // derived from ctx in await
-	failure, down := failed(taskErr), steppedDown(taskErr)
+	failure, down := failed(taskErr), l.pause(g, taskErr)
 	ended := ctx.Err() // before unwatch: the task may be told, and return, before the watch is
 	if !unwatch() {
 		<-stopped
@@ -234,7 +234,11 @@ func (l *Leader) lead(ctx context.Context, c *candidate, g *grant, task func(con
 
 // returned ends a leadership after the return of its task, and tells what becomes of its Run.
 func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error, down *stepDown) (again bool, err error) {
-	o := l.finish(c, g, ended, failure, endReason(ended, taskErr), down)
+	reason := endReason(ended, taskErr)
+	if down != nil && down.pleaded {
+		reason = EndResigned
+	}
+	o := l.finish(c, g, ended, failure, reason, down)
 	if o.again {
 		return true, nil
 	}
@@ -252,8 +256,11 @@ func (l *Leader) returned(c *candidate, g *grant, ended, taskErr, failure error,
 		if l.cool(c, down) {
 			return true, nil
 		}
-		if !c.once {
+		switch {
+		case !c.once:
 			return false, ErrResigned
+		case down.pleaded:
+			return false, errors.Join(ErrHandOver, taskErr)
 		}
 	}
 	return false, taskErr

@@ -82,9 +82,10 @@ type grant struct {
 	key    int64
 	site   termSite
 
-	takeover *takeover // until the task may start; guarded by Leader.mu, like the next two
+	takeover *takeover // until the task may start; guarded by Leader.mu, like the next three
 	reason   EndReason // of the term, when the task has returned
 	kept     bool      // lost, but the session has the lock
+	pleaded  bool      // somebody has asked for a handover
 	term     Term      // set before the task starts
 
 	over   atomic.Pointer[error]   // why it is over: lost, or the task has returned

@@ -62,6 +62,9 @@ type Options struct {
 	// is better set longer, as each connection costs the server far more than a try does. A process that leads, and one whose
 	// Run, Try or Holder is new, connects as ever.
 	Disconnect bool
+	// NoHandover has this Leader ignore requests of others to hand a name over ([ErrHandOver]), which whoever may connect to the
+	// database can make. They are heard on PostgreSQL only.
+	NoHandover bool
 	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
 	Logger *slog.Logger
 }

@@ -205,9 +205,9 @@ func (w *worker) next() (func(session) func(), context.Context) {
 }
 
 // run is the goroutine of the session. It ends when the session has been closed or killed; ended tells the loop. heard
-// gets the keys of a notification and failed the end of the session, both on the loop; after failed the worker rests
-// until it is killed, and sends nothing.
-func (w *worker) run(post func(func()), heard func([]int64), failed func(error), ended func()) {
+// gets the keys of a notification, pleaded those of a request to hand over, and failed the end of the session, all on the loop;
+// after failed the worker rests until it is killed, and sends nothing.
+func (w *worker) run(post func(func()), heard, pleaded func([]int64), failed func(error), ended func()) {
 	for {
 		command, ctx := w.next()
 		switch {
@@ -220,6 +220,11 @@ func (w *worker) run(post func(func()), heard func([]int64), failed func(error),
 			return
 		}
 		keys, err := w.session.wait(ctx)
+		if p, ok := w.session.(pleader); ok {
+			if asked := p.pleas(); len(asked) > 0 {
+				post(func() { pleaded(asked) })
+			}
+		}
 		switch {
 		case err != nil:
 			post(func() { failed(err) })

@@ -81,6 +81,7 @@ type pgSession struct {
 	names   []string           // of the settings that were made
 	values  []string           // of them, as the server writes them
 	held    map[int64]struct{} // the keys that we believe to hold
+	pleaded []int64            // those whose holders were asked to hand over, for pleas
 	gone    []int64            // those that were found to be lost, and that no proof has told of
 	batch   int                // keys per statement: halved when one fails
 	counted time.Time          // the last time that the locks were counted
@@ -225,8 +226,9 @@ func (s *pgSession) wait(ctx context.Context) ([]int64, error) {
 		if n != nil {
 			if n.PID != s.info.pid {
 				keys = append(keys, parseKeys(n.Payload)...)
+				s.pleaded = append(s.pleaded, parsePleas(n.Payload)...)
 			}
-			if len(keys) > 0 {
+			if len(keys)+len(s.pleaded) > 0 {
 				cancel() // from now on only what has arrived already
 			}
 			continue
@@ -238,6 +240,12 @@ func (s *pgSession) wait(ctx context.Context) ([]int64, error) {
 			return keys, nil
 		}
 	}
+}
+
+func (s *pgSession) pleas() []int64 {
+	keys := s.pleaded
+	s.pleaded = nil
+	return keys
 }
 
 // parseKeys reads the payload of a notification. What others write into the channel is skipped.

@@ -11,12 +11,16 @@ import (
 
 // stepDown is the error of a task that asks for a pause.
 type stepDown struct {
-	err   error
-	pause time.Duration
+	err     error
+	pause   time.Duration
+	pleaded bool // not the task has asked for it, but somebody else: ErrHandOver
 }
 
 func (e *stepDown) Error() string {
-	if e.err == nil {
+	switch {
+	case e.pleaded:
+		return e.err.Error()
+	case e.err == nil:
 		return "leader: stepped down"
 	}
 	return fmt.Sprintf("leader: stepped down: %v", e.err)
@@ -30,7 +34,7 @@ func (e *stepDown) Unwrap() error { return e.err }
 // taken over. Meanwhile the state of the name is [StateCooling], a Run of it that is called in the pause waits for its end,
 // and Try does not get it. A call of [Leader.Try] whose task steps down returns err, wrapped; the pause is the same.
 func StepDown(err error, pause time.Duration) error {
-	return &stepDown{err, max(pause, 0)}
+	return &stepDown{err: err, pause: max(pause, 0)}
 }
 
 // steppedDown returns what a task has asked for by its error, whose methods may be the user's: never under mu.

@@ -49,7 +49,7 @@ const (
 	EndReturned EndReason = "returned"
 	// EndError means that the task returned an error, panicked or called runtime.Goexit.
 	EndError EndReason = "error"
-	// EndResigned means that the process was told to stop: by Resign, or because the context of Run ended.
+	// EndResigned means that the task was told to stop: by Resign, because the context of Run ended, or by [ErrHandOver].
 	EndResigned EndReason = "resigned"
 	// EndLost means that the lock was lost, and that the task has returned since.
 	EndLost EndReason = "lost"

@@ -26,7 +26,7 @@ const (
 	Waiting EventKind = "waiting"
 	// Gained means that the task of Name starts.
 	Gained EventKind = "gained"
-	// Stopping means that the task was told to stop, by its caller or by Resign.
+	// Stopping means that the task was told to stop, by its caller, by Resign, or because somebody asked for it ([ErrHandOver]).
 	Stopping EventKind = "stopping"
 	// Lost means that the lock is void, because of Err: the task was told to stop.
 	Lost EventKind = "lost"
