@@ -79,7 +79,7 @@ func TestDocsLinksResolve(t *testing.T) {
 // TestDocsNameTestsThatExist: a guarantee whose test was renamed looks proved and is not.
 func TestDocsNameTestsThatExist(t *testing.T) {
 	exist := make(map[string]bool)
-	for _, dir := range []string{".", "internal/*", "integration", "bench", "leaderhttp", "leadergocron", "leadergrpc", "leadertest", "browsertest", "examples/*"} {
+	for _, dir := range []string{".", "internal/*", "integration", "bench", "leaderhttp", "leadergocron", "leadergrpc", "leadertest", "browsertest", "examples/*", "cmd/*"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		require.NoError(t, err)
 		for _, path := range paths {

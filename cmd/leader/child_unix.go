@@ -59,9 +59,11 @@ func (c *child) signal(sig os.Signal) {
 	}
 }
 
-// end has the group end, the hard way after grace, and returns when nothing of it is left; tell is false for what the command
-// has been told already. It reports whether it had to kill.
+// end has the group end, the hard way after grace, and returns when nothing of it is left. It reports whether it had to kill.
 func (c *child) end(sig os.Signal, grace time.Duration) (killed bool) {
+	if c.gone() { // its number may be another's soon
+		return false
+	}
 	c.signal(sig)
 	c.signal(syscall.SIGCONT) // one that is stopped does not hear
 	patience := time.NewTimer(grace)

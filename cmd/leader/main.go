@@ -58,7 +58,12 @@ type subcommand struct {
 func subcommands() []subcommand {
 	return []subcommand{
 		{"run", "run a command while this process leads", (*app).run},
+		{"status", "show who leads what", (*app).status},
+		{"check", "find out whether locks work on this database, and what to do if not", (*app).check},
+		{"terminate", "end the session of a holder that does not answer", (*app).terminate},
+		{"resign", "ask the holder of a name to hand it over", (*app).resign},
 		{"key", "print the lock that a name means, for other languages", (*app).key},
+		{"completion", "print the script that completes commands in a shell", (*app).completion},
 		{guardName, "", (*app).guard},
 	}
 }

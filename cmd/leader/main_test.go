@@ -156,7 +156,7 @@ func TestHelp(t *testing.T) {
 			assert.Contains(t, help, "\n  leader "+sub.name, "%q", args)
 			assert.NotContains(t, help, "%!", "%q", args)
 			for line := range strings.Lines(help) {
-				assert.LessOrEqual(t, len(line), 132, "%s", line)
+				assert.LessOrEqual(t, len(line), 82, "%s", line)
 			}
 		}
 	}

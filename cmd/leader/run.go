@@ -46,15 +46,15 @@ func (a *app) run(args []string) (int, error) {
 		return 0, err
 	}
 	f.db = a.conceal(flags, f.db)
-	path, err := exec.LookPath(flags.Arg(0))
-	if err != nil {
-		return 0, cannotRun(err)
-	}
 	db, err := a.database(f.db, true)
 	if err != nil {
 		return 0, err
 	}
 	defer db.close()
+	path, err := exec.LookPath(flags.Arg(0))
+	if err != nil {
+		return 0, cannotRun(err)
+	}
 	lead, err := leader.New(db.backend, a.options(f))
 	if err != nil {
 		return 0, &exitError{statusUsage, err}

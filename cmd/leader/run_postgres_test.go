@@ -49,7 +49,7 @@ func TestRunPostgresRestart(t *testing.T) {
 	within(t, "a second run", func() bool { return strings.Count(a.out.String(), "lead") == 2 })
 	assert.Contains(t, a.err.String(), "is started again when this process leads again")
 	var terms []int
-	for _, text := range strings.Fields(strings.ReplaceAll(a.out.String(), "lead", "")) {
+	for text := range strings.FieldsSeq(strings.ReplaceAll(a.out.String(), "lead", "")) {
 		n, err := strconv.Atoi(text)
 		require.NoError(t, err)
 		terms = append(terms, n)
@@ -129,8 +129,6 @@ func TestRunPostgresShowsNoPassword(t *testing.T) {
 	for _, host := range []string{u.Host, "127.0.0.1:1"} {
 		u.Host = host
 		u.User = url.UserPassword("postgres", password)
-		hidden := *u
-		hidden.User = url.UserPassword("postgres", "xxxxx")
 		for _, row := range [][]string{{"--db", u.String()}, {"--db=" + u.String()}, {"-db", "host=" + u.Hostname() + " port=" + u.Port() +
 			" user=postgres sslmode=disable password='" + password + "' dbname=" + strings.TrimPrefix(u.Path, "/")}} {
 			args := append(append([]string{"run", "--verbose", "--wait", "2s", "--name", "x"}, row...), "--", "sh", "-c", `echo ran; env; exec sleep 60`)

@@ -67,8 +67,17 @@ func (r *runner) ended(ctx context.Context, c *child, told bool) error {
 		r.cancel(errDone) // do not contend again
 		return cause
 	}
+	asked := told && errors.Is(cause, leader.ErrHandOver)
+	if asked && r.flags.restart {
+		r.app.note("asked to hand over: the command was stopped, and is started again when this process leads again")
+		return cause
+	}
 	r.finish(c.status(), nil)
 	switch {
+	case asked:
+		r.app.note("asked to hand over: the command was stopped")
+		r.cancel(errDone) // do not contend again
+		return cause
 	case told:
 		return ctx.Err()
 	case r.status != 0:

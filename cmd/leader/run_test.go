@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -144,11 +145,30 @@ func TestRunPostgresAndSQLiteHandsOver(t *testing.T) {
 	})
 }
 
+// TestRunPassesSignalsOn that mean something to the command only, and an end that the command ignores at first.
+func TestRunPassesSignalsOn(t *testing.T) {
+	script := `trap 'echo usr1' USR1; trap 'echo int; trap "echo again; exit 5" INT' INT; echo lead; while :; do sleep 0.02; done`
+	p := start(t, at(filepath.Join(t.TempDir(), "app.db")), "run", "--name", "x", "--kill-after", "20s", "--", "sh", "-c", script)
+	p.says("lead")
+	for _, step := range []struct {
+		sig  syscall.Signal
+		want string
+	}{{syscall.SIGUSR1, "usr1"}, {syscall.SIGINT, "int"}, {syscall.SIGUSR1, "usr1\nint\nusr1"}, {syscall.SIGINT, "again"}} {
+		require.NoError(t, p.cmd.Process.Signal(step.sig))
+		p.says(step.want)
+	}
+	assert.Equal(t, 5, p.status())
+	assert.Equal(t, "lead\nusr1\nint\nusr1\nagain\n", p.out.String())
+}
+
 func TestRunEndsWhileItWaits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app.db")
 	a := start(t, at(file), "run", "--name", "x", "--", "sh", "-c", "echo lead; exec sleep 60")
 	a.says("lead")
 	for _, sig := range endingSignals() {
+		if signal.Ignored(sig) {
+			continue // under nohup, which holds for the program, too
+		}
 		b := start(t, at(file), "run", "--verbose", "--name", "x", "--", "echo", "ran")
 		within(t, "b waits", func() bool { return strings.Contains(b.err.String(), "standing by") })
 		require.NoError(t, b.cmd.Process.Signal(sig))

@@ -41,16 +41,20 @@ func (r *redactor) add(secret string) {
 }
 
 func (r *redactor) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := string(b)
-	for _, secret := range r.secrets {
-		text = strings.ReplaceAll(text, secret, hidden)
-	}
-	if _, err := io.WriteString(r.to, text); err != nil {
+	if _, err := io.WriteString(r.to, r.clean(string(b))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// clean is text without secrets.
+func (r *redactor) clean(text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, secret := range r.secrets {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	return text
 }
 
 var keyPassword = regexp.MustCompile(`(?i)(\bpassword\s*=\s*)('(?:\\.|[^'\\])*'|[^\s&]+)`)
