@@ -150,7 +150,8 @@ func (d *database) selfTest(ctx context.Context, f checkFlags, r *report) {
 	}
 	switch {
 	case err != nil:
-		r.fail("locks", remedy(err), "%s", plain(err))
+		found, _, _ := strings.Cut(plain(err), ": use a pool in session mode")
+		r.fail("locks", remedy(err), "%s", found)
 	case warning != nil:
 		r.warn("locks", "", "a lock is held by one session only; but %s", plain(warning))
 	default:
@@ -158,7 +159,7 @@ func (d *database) selfTest(ctx context.Context, f checkFlags, r *report) {
 	}
 }
 
-// plain is an error without the name of the library, and without what the remedy says.
+// plain is an error without the name of the library, in one line.
 func plain(err error) string {
 	text := strings.TrimPrefix(err.Error(), "leader: ")
 	return strings.Join(strings.Fields(text), " ")

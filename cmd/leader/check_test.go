@@ -183,6 +183,7 @@ func TestCheckPostgresThatIsAway(t *testing.T) {
 	status, r := checked(t, gone)
 	assert.Equal(t, statusFailed, status)
 	assert.Contains(t, r.of(t, "connect").Do, "is the address right")
+	assert.Equal(t, 1, strings.Count(r.of(t, "connect").Found, "connection refused"), "said once")
 }
 
 func TestCheckJudgesVersions(t *testing.T) {

@@ -100,7 +100,7 @@ func (a *app) help(args []string) int {
 	var lines strings.Builder
 	for _, sub := range subcommands() {
 		if sub.line != "" {
-			fmt.Fprintf(&lines, "  %-11s%s\n", sub.name, sub.line)
+			fmt.Fprintf(&lines, "  %-12s%s\n", sub.name, sub.line)
 		}
 	}
 	a.print(overview, lines.String())

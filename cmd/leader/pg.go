@@ -50,7 +50,13 @@ func oneLine(err error) error {
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		err = connect.Unwrap()
 	}
-	return &wrapped{strings.Join(strings.Fields(err.Error()), " "), err}
+	var texts []string
+	for line := range strings.Lines(err.Error()) { // one for each address and kind of TLS
+		if text := strings.TrimSpace(line); text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return &wrapped{strings.Join(texts, "; "), err}
 }
 
 // wrapped is an error with a text of its own.
