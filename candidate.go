@@ -25,9 +25,10 @@ type candidate struct {
 
 	state   State
 	since   time.Time
-	grant   *grant // until the task has returned and the lock has been given back, or was lost
-	waiting bool   // it has been told that another process leads
-	entered uint64 // the number of tries sent before the call: their answers do not concern a Try
+	wanted  time.Time // since when it waits, or has waited, for the leadership
+	grant   *grant    // until the task has returned and the lock has been given back, or was lost
+	waiting bool      // it has been told that another process leads
+	entered uint64    // the number of tries sent before the call: their answers do not concern a Try
 	// dismissed: it will not lead, because of failed or, nil, because it is a Try and the lock is not free.
 	dismissed bool
 	failed    error
@@ -89,6 +90,7 @@ func (l *Leader) enterLocked(name string, once bool, outer *grant) (*candidate, 
 	l.slots[name] = s
 	c := &candidate{slot: s, once: once, outer: outer, entered: l.tries, news: make(chan struct{}, 1)}
 	c.become(StateContending)
+	c.wanted = c.since
 	s.queue = append(s.queue, c)
 	switch first := s.first(); {
 	case once && (first.grant != nil || s.cooling(time.Now())): // it is held here, or left to others
@@ -198,7 +200,8 @@ func (l *Leader) startLocked(c *candidate) {
 	c.become(StateLeading)
 	c.slot.err = nil
 	l.leading.Store(g.name, g)
-	l.emitLocked(Event{Kind: Gained, Name: g.name, Term: g.term})
+	g.since = c.since
+	l.emitLocked(Event{Kind: Gained, Name: g.name, Term: g.term, Elapsed: g.since.Sub(c.wanted)})
 }
 
 // stop notes that the task of g was told to stop by its caller.
@@ -206,12 +209,13 @@ func (l *Leader) stop(c *candidate, g *grant, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.grant == g && c.state == StateLeading {
-		l.stopLocked(c)
-		l.emitLocked(Event{Kind: Stopping, Name: g.name, Err: cause})
+		l.stopLocked(c, ReasonCaller)
+		l.emitLocked(Event{Kind: Stopping, Name: g.name, Reason: g.why, Err: cause})
 	}
 }
 
-func (l *Leader) stopLocked(c *candidate) {
+func (l *Leader) stopLocked(c *candidate, why Reason) {
+	c.grant.why = why
 	l.leading.CompareAndDelete(c.slot.name, c.grant)
 	if c.state != StateLeading {
 		return
@@ -239,12 +243,12 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason End
 	l.expireLocked() // when in doubt whether the lock is held, it is not
 	l.leading.CompareAndDelete(g.name, g)
 	if c.state != StateLeading && failure != nil {
-		l.emitLocked(Event{Kind: Failed, Name: g.name, Err: failure})
+		l.emitLocked(Event{Kind: Failed, Name: g.name, Reason: g.why, Err: failure})
 	}
 	g.worker.running--
 	l.poke() // its session may have been waiting for this task
 	o := outcome{resigned: l.resigned}
-	g.reason = reason
+	g.reason, c.wanted = reason, time.Now()
 	if l.resigned && c.state != StateLeading {
 		g.reason = EndResigned
 	}
@@ -353,7 +357,7 @@ func (l *Leader) freeing(c *candidate) {
 		c.freed = true // gone with its session
 		if g != nil && g.cancel != nil && !lostAlready(g) {
 			l.endTermLocked(g, g.reason)
-			l.emitLocked(Event{Kind: Released, Name: g.name, Err: l.err})
+			l.emitLocked(Event{Kind: Released, Name: g.name, Reason: g.stopReason(), Elapsed: g.led(), Err: l.err})
 		}
 		return
 	}

@@ -67,20 +67,22 @@ func (l *Leader) orderLocked(command func(session) error, answer func(error)) {
 
 // proveLocked asks for a proof. It counts from when it was sent, and finds what was lost without the session.
 func (l *Leader) proveLocked() {
-	var sent reading
+	var span struct{ sent, answered reading } // one variable, as it is allocated
 	var gone []int64
 	l.orderLocked(func(s session) (err error) {
-		sent = l.clock.read()
+		span.sent = l.clock.read()
 		gone, err = s.prove()
+		span.answered = l.clock.read()
 		return err
 	}, func(err error) {
-		l.checkAt = time.Now().Add(max(l.opts.Check-l.clock.read().since(sent), 0))
+		l.checkAt = time.Now().Add(max(l.opts.Check-l.clock.read().since(span.sent), 0))
 		for _, key := range gone {
 			if s := l.keys[key]; s != nil && !s.freeing {
-				l.loseSlotLocked(s, errLockGone)
+				l.loseSlotLocked(s, ReasonLock, errLockGone)
 			}
 		}
 		if err != nil {
+			l.counts.ProofErrors++
 			l.err = err // the session lives, but has proved nothing: the lease goes on running down
 			return
 		}
@@ -88,7 +90,10 @@ func (l *Leader) proveLocked() {
 		if l.tryFailures == 0 {
 			l.err = nil
 		}
-		l.current.lease.renew(sent)
+		l.current.lease.renew(span.sent)
+		l.counts.Proofs++
+		l.proofTook = span.answered.since(span.sent)
+		l.counts.ProofTime += l.proofTook
 		l.verify = l.store != nil
 	})
 	l.proved = true
@@ -183,22 +188,22 @@ func (l *Leader) givenBackLocked(keys []int64) {
 		switch s := l.keys[key]; {
 		case s == nil || !s.freeing: // nobody waits for it
 		case s.first().freeErr != nil:
-			l.freedLocked(s, Lost, s.first().freeErr)
+			l.freedLocked(s, Lost, ReasonLock, s.first().freeErr)
 		default:
-			l.freedLocked(s, Released, nil)
+			l.freedLocked(s, Released, s.first().grant.stopReason(), nil)
 		}
 	}
 }
 
 // freedLocked lets the caller go whose lock is not held any more.
-func (l *Leader) freedLocked(s *slot, kind EventKind, err error) {
+func (l *Leader) freedLocked(s *slot, kind EventKind, why Reason, err error) {
 	c := s.first()
-	started := c.grant.cancel != nil
+	g := c.grant
 	s.freeing, s.free, s.markBy = false, false, time.Time{}
 	c.grant = nil
 	c.freed = true
-	if started {
-		l.emitLocked(Event{Kind: kind, Name: s.name, Err: err})
+	if g.cancel != nil { // its task had started
+		l.emitLocked(Event{Kind: kind, Name: s.name, Term: g.term, Reason: why, Elapsed: g.led(), Err: err})
 	}
 	c.signal()
 }
@@ -260,6 +265,7 @@ func (l *Leader) wantedLocked(now time.Time, all bool) []int64 {
 
 func (l *Leader) tryLocked(keys []int64, all bool) {
 	l.tries++
+	l.counts.Tries++
 	number, started := l.tries, time.Now()
 	w := l.current
 	var held []int64
@@ -278,6 +284,9 @@ func (l *Leader) tryLocked(keys []int64, all bool) {
 			l.grantLocked(key)
 		}
 		var some *keysError
+		if err != nil {
+			l.counts.TryErrors++
+		}
 		if err != nil && !errors.As(err, &some) {
 			l.tryFailedLocked(keys, err, now)
 			return

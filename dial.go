@@ -115,6 +115,7 @@ func (l *Leader) dialed(d *dial, s session, failed trouble) bool {
 }
 
 func (l *Leader) dialFailedLocked(t trouble, now time.Time) {
+	l.counts.ConnectErrors++
 	if t.final {
 		l.emitLocked(Event{Kind: Unsupported, Err: t.err})
 	} else if !t.full || len(l.retired) == 0 { // our own that is held open may be the one too many
@@ -151,6 +152,7 @@ func (l *Leader) connectedLocked(s session) {
 	}
 	w.lease.renew(info.proved)
 	l.workers++
+	l.counts.Connects++
 	l.current, l.since, l.err, l.troubles = w, now, nil, nil
 	go w.run(l.post, // ends when the loop has called end or kill
 		func(keys []int64) { l.heardLocked(w, keys) },

@@ -52,8 +52,8 @@ func (l *Leader) pleadedLocked(w *worker, keys []int64) {
 		}
 		c.grant.pleaded = true
 		c.grant.cancel(ErrHandOver)
-		l.stopLocked(c)
-		l.emitLocked(Event{Kind: Stopping, Name: s.name, Err: ErrHandOver})
+		l.stopLocked(c, ReasonHandOver)
+		l.emitLocked(Event{Kind: Stopping, Name: s.name, Reason: ReasonHandOver, Err: ErrHandOver})
 	}
 }
 

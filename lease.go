@@ -82,10 +82,12 @@ type grant struct {
 	key    int64
 	site   termSite
 
-	takeover *takeover // until the task may start; guarded by Leader.mu, like the next three
+	takeover *takeover // until the task may start; guarded by Leader.mu, like the next five
 	reason   EndReason // of the term, when the task has returned
 	kept     bool      // lost, but the session has the lock
 	pleaded  bool      // somebody has asked for a handover
+	since    time.Time // when its task started
+	why      Reason    // its task was told to stop; "" if it was not
 	term     Term      // set before the task starts
 
 	over   atomic.Pointer[error]   // why it is over: lost, or the task has returned

@@ -60,6 +60,8 @@ type state struct {
 	restUntil  time.Time           // then there is to be a session again; sooner if somebody asks
 	err        error               // why there is no session; or the last error
 	losses     uint64
+	counts     Counts
+	proofTook  time.Duration // the last one
 
 	clerk  clerk
 	site   termSite // of the last session

@@ -41,9 +41,10 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	}
 	l.losses++
 	w.lease.end(reason) // all at once, before any single one
-	l.emitLocked(Event{Kind: Disconnected, Err: reason})
+	why := sessionReason(reason, ended)
+	l.emitLocked(Event{Kind: Disconnected, Reason: why, Err: reason})
 	for _, s := range l.slots {
-		l.loseSlotLocked(s, reason)
+		l.loseSlotLocked(s, why, reason)
 	}
 	l.generation++ // after what is told of the old one
 	w.unwanted(l.frees...)
@@ -61,7 +62,7 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 }
 
 // loseSlotLocked voids what s was granted.
-func (l *Leader) loseSlotLocked(s *slot, reason error) {
+func (l *Leader) loseSlotLocked(s *slot, why Reason, reason error) {
 	c := s.first()
 	if c == nil || c.grant == nil || c.grant.over.Load() != nil && !s.freeing {
 		return
@@ -70,7 +71,7 @@ func (l *Leader) loseSlotLocked(s *slot, reason error) {
 		w.unwanted(s.key) // no task of it runs
 	}
 	if s.freeing { // its task has returned while the lock was held: nothing is lost
-		l.freedLocked(s, Released, reason)
+		l.freedLocked(s, Released, c.grant.stopReason(), reason)
 		return
 	}
 	g := c.grant
@@ -81,8 +82,8 @@ func (l *Leader) loseSlotLocked(s *slot, reason error) {
 		l.contendLocked(s)
 		return
 	}
-	l.stopLocked(c)
-	l.emitLocked(Event{Kind: Lost, Name: s.name, Term: g.term, Err: reason})
+	l.stopLocked(c, why)
+	l.emitLocked(Event{Kind: Lost, Name: s.name, Term: g.term, Reason: why, Elapsed: g.led(), Err: reason})
 }
 
 // dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now. Its time is
@@ -132,7 +133,7 @@ func (l *Leader) overrunLocked(now time.Time, due func(time.Time)) {
 			}
 			if c.grant.over.Load() != &errReturned {
 				c.state = StateOverrun
-				l.emitLocked(Event{Kind: Overrun, Name: c.slot.name, Err: c.slot.err})
+				l.emitLocked(Event{Kind: Overrun, Name: c.slot.name, Reason: c.grant.why, Err: c.slot.err})
 			}
 		}
 		l.stopping = l.stopping[1:]

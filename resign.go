@@ -116,8 +116,8 @@ func (l *Leader) resignLocked() {
 			}
 			c.grant.cancel(ErrResigned)
 			if c.state == StateLeading {
-				l.stopLocked(c)
-				l.emitLocked(Event{Kind: Stopping, Name: s.name, Err: ErrResigned})
+				l.stopLocked(c, ReasonResigned)
+				l.emitLocked(Event{Kind: Stopping, Name: s.name, Reason: ReasonResigned, Err: ErrResigned})
 			}
 		}
 	}

@@ -47,7 +47,9 @@ type Status struct {
 	Losses     uint64    // of sessions
 	Retired    int       // sessions given up that are held open because tasks still run
 	// ProofAge is the time since the last good proof of the session was sent; -1 ns without a session.
-	ProofAge time.Duration
+	ProofAge  time.Duration
+	ProofTook time.Duration // that the last good proof took, from when it was sent; 0 before the first one
+	Counts    Counts
 	// Err is why there is no session, or what last went wrong on it and is being retried; nil if all is well.
 	Err error
 
@@ -83,6 +85,8 @@ func (l *Leader) Status() Status {
 		Losses:     l.losses,
 		Retired:    len(l.retired),
 		ProofAge:   -1,
+		ProofTook:  l.proofTook,
+		Counts:     l.counts,
 		Err:        l.err,
 	}
 	if w := l.current; w != nil {

@@ -35,9 +35,11 @@ func testStatusFollowsTheStates(t *testing.T) {
 
 	time.Sleep(3 * time.Second)
 	synctest.Wait()
+	tries := l.Status().Counts.Tries
+	assert.EqualValues(t, b.count(kindTry), tries)
 	assert.Equal(t, Status{
 		Node: "me", Namespace: "test", Place: "memory", Connected: true, Since: entered.Add(2 * time.Second), SessionPID: 2,
-		ProofAge: time.Second, Tasks: []TaskStatus{{Name: "x", State: StateContending, Since: entered}},
+		ProofAge: time.Second, Counts: Counts{Connects: 1, Tries: tries}, Tasks: []TaskStatus{{Name: "x", State: StateContending, Since: entered}},
 	}, l.Status())
 
 	release()

@@ -281,7 +281,7 @@ func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err er
 			reason = fmt.Errorf("%w: it has %d of %q instead of %d: somebody else writes to the table", errTermGone, row.term, row.node, g.term)
 		}
 		g.kept = g.worker == l.current && g.over.Load() == nil
-		l.loseSlotLocked(s, reason)
+		l.loseSlotLocked(s, ReasonTerm, reason)
 	}
 }
 

@@ -63,7 +63,11 @@ type Event struct {
 	Name       string // of the task; "" for what concerns the session
 	Generation uint64 // of the session that the event belongs to; see Status
 	Term       Term   // of what was gained or lost, with Options.Terms
-	Err        error  // why, where something went wrong. Encode its text: most errors are {} in JSON
+	Reason     Reason // of the end of a session or leadership, or for which a task was told to stop; else ""
+	// Elapsed is, in Gained, the time since the name was wanted: since the call of Run or Try, or since the last task of that
+	// call returned; in Lost and Released the time since Gained; else 0.
+	Elapsed time.Duration
+	Err     error // why, where something went wrong. Encode its text: most errors are {} in JSON
 
 	where []slog.Attr // of a session opened, for the log
 }
