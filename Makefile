@@ -1,6 +1,6 @@
 # Only Go and a POSIX shell are needed. CONTRIBUTING.md says what `make test` looks for besides.
 
-.PHONY: check test test-versions lint allocs bench soak histories
+.PHONY: check test test-versions lint allocs dist bench soak histories
 
 # Everything that a change must pass.
 check: lint allocs test
@@ -18,6 +18,10 @@ lint:
 # Fails when what runs per request, or in each round of the loop, allocates more than .ci/allocs.txt says.
 allocs:
 	@sh .ci/allocs
+
+# The program `leader` for machines without Go, in dist/.
+dist:
+	@sh .ci/dist
 
 bench:
 	GOWORK=off go test -run '^$$' -bench . -benchmem ./...

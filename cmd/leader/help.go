@@ -167,3 +167,8 @@ bash, in .bashrc:               source <(leader completion bash)
 zsh, in .zshrc after compinit:  source <(leader completion zsh)
 fish:  leader completion fish >~/.config/fish/completions/leader.fish
 `
+
+const versionHelp = `Print the version of this program.
+
+  leader version
+`

@@ -64,6 +64,7 @@ func subcommands() []subcommand {
 		{"resign", "ask the holder of a name to hand it over", (*app).resign},
 		{"key", "print the lock that a name means, for other languages", (*app).key},
 		{"completion", "print the script that completes commands in a shell", (*app).completion},
+		{"version", "print the version", (*app).version},
 		{guardName, "", (*app).guard},
 	}
 }

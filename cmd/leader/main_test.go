@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "--db", "postgres://root:geheim@h:port/d", "--name", "x", "true"}, "connection string"},
 		{[]string{"run", "--db", "app.db", "--name", "", "true"}, "--name is missing"},
 		{[]string{"key", "x"}, "give a namespace and a name"},
+		{[]string{"version", "x"}, "it takes no arguments"},
 	} {
 		status, out, errs := call(t, none, row.args...)
 		assert.Equal(t, statusUsage, status, "%q", row.args)
@@ -193,6 +195,13 @@ func TestUsage(t *testing.T) {
 		assert.Contains(t, errs, "see: leader help", "%q", row.args)
 		assert.NotContains(t, errs, "geheim", "%q", row.args)
 	}
+}
+
+func TestVersion(t *testing.T) {
+	status, out, errs := call(t, nil, "version")
+	assert.Zero(t, status)
+	assert.Empty(t, errs)
+	assert.Regexp(t, `^leader \S+ `+runtime.GOOS+"/"+runtime.GOARCH+` go1\.\S+\n$`, out)
 }
 
 // TestKey has a vector of docs/postgres.md.

@@ -2,7 +2,7 @@
 _leader() {
 	local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} i flags
 	if [ "$COMP_CWORD" -eq 1 ]; then
-		COMPREPLY=($(compgen -W 'run status check terminate resign key completion help' -- "$current"))
+		COMPREPLY=($(compgen -W 'run status check terminate resign key completion version help' -- "$current"))
 		return
 	fi
 	# What follows "--" is a command of its own.
@@ -31,7 +31,7 @@ _leader() {
 	resign) flags='--db --name --namespace --wait --help' ;;
 	key) flags='--json --help' ;;
 	completion) flags='bash zsh fish' ;;
-	help) flags='run status check terminate resign key completion' ;;
+	help) flags='run status check terminate resign key completion version' ;;
 	esac
 	COMPREPLY=($(compgen -W "$flags" -- "$current"))
 }

@@ -7,6 +7,7 @@ complete -c leader -n __fish_use_subcommand -a terminate -d 'End the session of 
 complete -c leader -n __fish_use_subcommand -a resign -d 'Ask the holder of a name to hand it over'
 complete -c leader -n __fish_use_subcommand -a key -d 'Print the lock that a name means'
 complete -c leader -n __fish_use_subcommand -a completion -d 'Print the script that completes commands in a shell'
+complete -c leader -n __fish_use_subcommand -a version -d 'Print the version'
 complete -c leader -n __fish_use_subcommand -a help -d 'Tell about a command'
 complete -c leader -n '__fish_seen_subcommand_from run status check terminate resign' -l db -r -F -d 'The database: a URL or a file'
 complete -c leader -n '__fish_seen_subcommand_from run status check terminate resign' -l namespace -x -d 'Of the names'
@@ -23,4 +24,4 @@ complete -c leader -n '__fish_seen_subcommand_from status check key' -l json -d 
 complete -c leader -n '__fish_seen_subcommand_from status' -l watch -d 'Show what changes'
 complete -c leader -n '__fish_seen_subcommand_from terminate' -l yes -d 'Do not ask'
 complete -c leader -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'
-complete -c leader -n '__fish_seen_subcommand_from help' -a 'run status check terminate resign key completion'
+complete -c leader -n '__fish_seen_subcommand_from help' -a 'run status check terminate resign key completion version'

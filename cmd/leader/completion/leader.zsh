@@ -11,6 +11,7 @@ _leader() {
 		'resign:ask the holder of a name to hand it over'
 		'key:print the lock that a name means'
 		'completion:print the script that completes commands in a shell'
+		'version:print the version'
 		'help:tell about a command'
 	)
 	if ((CURRENT == 2)); then
