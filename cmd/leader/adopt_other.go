@@ -4,4 +4,8 @@
 
 package main
 
+import "syscall"
+
 func adopt() {}
+
+func dieTogether(*syscall.SysProcAttr) {}

@@ -46,6 +46,7 @@ func (r *report) of(t *testing.T, what string) finding {
 }
 
 func TestCheckPostgresThatIsWell(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	status, r := checked(t, db)
 	assert.Zero(t, status, "%+v", r.findings)
@@ -68,6 +69,7 @@ func TestCheckPostgresThatIsWell(t *testing.T) {
 }
 
 func TestCheckSQLite(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "app.db")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	status, r := checked(t, file)
@@ -80,6 +82,7 @@ func TestCheckSQLite(t *testing.T) {
 }
 
 func TestCheckPostgresPooler(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	db := server.Database(t)
 	for mode, want := range map[string]level{"transaction": levelFail, "statement": levelFail, "session": levelOK} {
@@ -101,6 +104,7 @@ func TestCheckPostgresPooler(t *testing.T) {
 }
 
 func TestCheckPostgresReplica(t *testing.T) {
+	t.Parallel()
 	replica := pgtest.Start(t).Replica(t)
 	status, r := checked(t, replica.URL())
 	assert.Equal(t, statusFailed, status)
@@ -111,6 +115,7 @@ func TestCheckPostgresReplica(t *testing.T) {
 }
 
 func TestCheckPostgresReadOnly(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "default_transaction_read_only=on")
 	status, r := checked(t, server.URL())
 	assert.Equal(t, statusFailed, status)
@@ -118,6 +123,7 @@ func TestCheckPostgresReadOnly(t *testing.T) {
 }
 
 func TestCheckPostgresFullLockTable(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "max_locks_per_transaction=10", "max_connections=10", "max_prepared_transactions=0", "autovacuum=off",
 		"max_worker_processes=0", "max_wal_senders=0", "autovacuum_max_workers=1")
 	fill(t, pgtest.Connect(t, server.URL()))
@@ -147,6 +153,7 @@ func fill(t *testing.T, conn *pgx.Conn) {
 }
 
 func TestCheckPostgresRoleWithoutRights(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	admin := server.Database(t)
 	pgtest.Exec(t, admin, "CREATE ROLE weak LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
@@ -172,6 +179,7 @@ func TestCheckPostgresRoleWithoutRights(t *testing.T) {
 }
 
 func TestCheckPostgresThatIsAway(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	gone := server.URL()
 	u, err := url.Parse(gone)
@@ -187,6 +195,7 @@ func TestCheckPostgresThatIsAway(t *testing.T) {
 }
 
 func TestCheckJudgesVersions(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[int]level{120022: levelFail, 130014: levelWarn, 140000: levelOK, 180001: levelOK} {
 		r := &report{}
 		judgeVersion(version, "PostgreSQL of a kind on a machine", r)

@@ -15,16 +15,23 @@ func endingSignals() []os.Signal { return []os.Signal{os.Interrupt} }
 
 func passedOn() []os.Signal { return nil }
 
+func survivePipes() {}
+
 var terminate = os.Kill //nolint:gochecknoglobals // a constant that Go cannot express
 
 func signalNumber(os.Signal) int { return 2 }
+
+// reaper is of use only elsewhere.
+type reaper struct{}
+
+func newReaper() (r *reaper, stop func()) { return &reaper{}, func() {} }
 
 type child struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-func startChild(cmd *exec.Cmd) (*child, error) {
+func (*reaper) startChild(cmd *exec.Cmd) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -57,5 +64,7 @@ func (c *child) end(sig os.Signal, grace time.Duration) (killed bool) {
 }
 
 func (c *child) status() int { return c.cmd.ProcessState.ExitCode() }
+
+func (c *child) killed() bool { return false } // there is no guard
 
 func become([]string, []string) {}

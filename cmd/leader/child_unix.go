@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -22,6 +24,10 @@ func endingSignals() []os.Signal {
 
 func passedOn() []os.Signal { return []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2} }
 
+// survivePipes has this process go on when nobody reads its messages any more: it has a lock to give back. The command has SIGPIPE
+// as ever.
+func survivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
 // terminate is the signal for a command that is to end.
 var terminate os.Signal = syscall.SIGTERM //nolint:gochecknoglobals // a constant that Go cannot express
 
@@ -34,28 +40,39 @@ func signalNumber(sig os.Signal) int {
 
 // child is the command that runs, the first process of a group of its own.
 type child struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when the command itself has ended
+	pid    int                // and that of the group
+	exited chan struct{}      // closed when the command itself has ended
+	result syscall.WaitStatus // then
 }
 
-func startChild(cmd *exec.Cmd) (*child, error) {
+func (r *reaper) startChild(cmd *exec.Cmd) (*child, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	adopt()
-	if err := cmd.Start(); err != nil {
+	dieTogether(cmd.SysProcAttr)
+	c := &child{exited: make(chan struct{})}
+	started := make(chan error)
+	go func() { // ends with the command, which end waits for
+		runtime.LockOSThread() // see dieTogether
+		defer runtime.UnlockOSThread()
+		var err error
+		c.pid, err = r.start(cmd, func(ws syscall.WaitStatus) {
+			c.result = ws
+			close(c.exited)
+		})
+		started <- err
+		if err == nil {
+			<-c.exited
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, exited: make(chan struct{})}
-	go func() { // ends with the command, which end waits for
-		defer close(c.exited)
-		_ = cmd.Wait() // ProcessState has it
-	}()
 	return c, nil
 }
 
 // signal reaches the whole group.
 func (c *child) signal(sig os.Signal) {
 	if sig, ok := sig.(syscall.Signal); ok {
-		_ = syscall.Kill(-c.cmd.Process.Pid, sig)
+		_ = syscall.Kill(-c.pid, sig)
 	}
 }
 
@@ -79,35 +96,43 @@ func (c *child) end(sig os.Signal, grace time.Duration) (killed bool) {
 	return killed
 }
 
-// gone reports whether no process of the group is left. Those that the command has left behind are ours to reap where the system
-// has it so; elsewhere init does.
+// gone reports whether no process of the group is left.
 func (c *child) gone() bool {
 	select {
 	case <-c.exited:
+		return errors.Is(syscall.Kill(-c.pid, 0), syscall.ESRCH)
 	default:
 		return false
 	}
-	group := -c.cmd.Process.Pid
-	for {
-		pid, err := syscall.Wait4(group, nil, syscall.WNOHANG, nil)
-		if pid <= 0 && !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	return errors.Is(syscall.Kill(group, 0), syscall.ESRCH)
 }
 
 // status is the exit status of a command that has ended, as a shell has it.
 func (c *child) status() int {
-	if ws, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return statusSignal + int(ws.Signal())
+	if c.result.Signaled() {
+		return statusSignal + int(c.result.Signal())
 	}
-	return c.cmd.ProcessState.ExitCode()
+	return c.result.ExitStatus()
+}
+
+// killed reports whether a command that has ended was killed, as the guard does.
+func (c *child) killed() bool { return c.result.Signaled() && c.result.Signal() == syscall.SIGKILL }
+
+// self is the file of this program. Linux knows it also when another version has been put into its place.
+func self() string {
+	const here = "/proc/self/exe"
+	if _, err := os.Stat(here); err == nil {
+		return here
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
 }
 
 // become replaces this process. It returns only where that does not work.
 func become(argv, env []string) {
-	if self, err := os.Executable(); err == nil {
-		_ = syscall.Exec(self, argv, env)
+	if path, err := os.Executable(); err == nil {
+		_ = syscall.Exec(path, argv, env)
 	}
 }

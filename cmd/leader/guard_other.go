@@ -4,8 +4,17 @@
 
 package main
 
-import "os/exec"
+import "time"
 
-func guarded(*exec.Cmd) bool { return false }
+// guard is not there.
+type guard struct{}
+
+func newGuard(*app, *reaper) *guard { return &guard{} }
+
+func (*guard) began(*child)         {}
+func (*guard) expire(time.Duration) {}
+func (*guard) wake()                {}
+func (*guard) ended()               {}
+func (*guard) dismiss()             {}
 
 func (a *app) guard([]string) (int, error) { return 0, nil }

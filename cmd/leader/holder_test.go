@@ -20,6 +20,7 @@ import (
 )
 
 func TestTerminatePostgres(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	status, _, errs := call(t, at(db), "terminate", "--name", "x", "--yes")
 	assert.Equal(t, statusFailed, status)
@@ -47,6 +48,7 @@ func TestTerminatePostgres(t *testing.T) {
 }
 
 func TestTerminatePostgresWithoutRights(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	db := server.Database(t)
 	pgtest.Exec(t, db, "CREATE ROLE weak LOGIN")
@@ -65,6 +67,7 @@ func TestTerminatePostgresWithoutRights(t *testing.T) {
 }
 
 func TestTerminateAndResignOnSQLite(t *testing.T) {
+	t.Parallel()
 	db := filepath.Join(t.TempDir(), "app.db")
 	hold(t, db, "x", "--node", "web-1")
 	for _, sub := range []string{"terminate", "resign"} {
@@ -78,6 +81,7 @@ func TestTerminateAndResignOnSQLite(t *testing.T) {
 }
 
 func TestResignPostgres(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	a := hold(t, db, "x", "--node", "web-1", "--restart")
 	b := start(t, at(db), "run", "--verbose", "--name", "x", "--node", "web-2", "--", "sh", "-c", "echo lead; exec sleep 60")
@@ -98,6 +102,7 @@ func TestResignPostgres(t *testing.T) {
 
 // TestResignPostgresOfAStubbornHolder: a lock of a stranger, who hears nothing.
 func TestResignPostgresOfAStubbornHolder(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	conn := pgtest.Connect(t, db)
 	_, err := conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", newKeyOf("public", "x").Key)
@@ -115,6 +120,7 @@ func TestResignPostgresOfAStubbornHolder(t *testing.T) {
 
 // TestCompletion has each shell that is here read its script.
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	for shell, argument := range map[string]string{"bash": "-n", "zsh": "-n", "fish": "--no-execute"} {
 		status, out, errs := call(t, nil, "completion", shell)
 		assert.Zero(t, status, errs)
@@ -139,6 +145,7 @@ func TestCompletion(t *testing.T) {
 
 // TestCompletionOfBash completes.
 func TestCompletionOfBash(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash here")
 	}

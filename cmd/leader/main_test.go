@@ -141,6 +141,7 @@ func (p *tool) says(text string) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	status, out, errs := call(t, nil)
 	assert.Zero(t, status)
 	assert.Empty(t, errs)
@@ -164,6 +165,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	none := []string{"TERM=dumb"}
 	for _, row := range []struct {
 		args []string
@@ -206,6 +208,7 @@ func TestVersion(t *testing.T) {
 
 // TestKey has a vector of docs/postgres.md.
 func TestKey(t *testing.T) {
+	t.Parallel()
 	status, out, errs := call(t, nil, "key", "public", "invoices.nightly")
 	assert.Zero(t, status)
 	assert.Empty(t, errs)

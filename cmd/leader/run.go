@@ -60,11 +60,13 @@ func (a *app) run(args []string) (int, error) {
 		return 0, &exitError{statusUsage, err}
 	}
 	r := &runner{app: a, flags: f, lead: lead, path: path, argv: flags.Args()}
-	if r.guard, err = startGuard(); err != nil {
-		a.note("warning: the command would go on without a lock if this process were killed: %v", err)
-	}
-	defer r.guard.dismiss()
-	return r.run()
+	var stop func()
+	r.reaper, stop = newReaper()
+	r.guard = newGuard(a, r.reaper)
+	status, err := r.run()
+	r.guard.dismiss()
+	stop()
+	return status, err
 }
 
 func (f *runFlags) define(fs *flag.FlagSet) {
@@ -144,16 +146,18 @@ const (
 
 // runner is one call of run.
 type runner struct {
-	app   *app
-	flags runFlags
-	lead  *leader.Leader
-	guard *guard
-	path  string
-	argv  []string
+	app    *app
+	flags  runFlags
+	lead   *leader.Leader
+	reaper *reaper
+	guard  *guard
+	path   string
+	argv   []string
 
 	cancel  context.CancelCauseFunc
 	begun   atomic.Int32
 	running atomic.Pointer[child]
+	until   atomic.Pointer[time.Time] // the lock is ours until then, as far as was known last; nil if it does not expire
 
 	// Of the goroutine of run, which is also that of the task.
 	done   bool // nothing is to be run any more

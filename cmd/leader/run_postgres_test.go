@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,6 +29,7 @@ func terminated(t *testing.T, db string) (n int) {
 }
 
 func TestRunPostgresLost(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	a := start(t, at(db), "run", "--name", "x", "--kill-after", "200ms", "--", "sh", "-c", group)
 	shell, child := a.pid("shell"), a.pid("child")
@@ -42,6 +42,7 @@ func TestRunPostgresLost(t *testing.T) {
 }
 
 func TestRunPostgresRestart(t *testing.T) {
+	t.Parallel()
 	db := pgtest.URL(t)
 	a := start(t, at(db), "run", "--name", "x", "--restart", "--term-env", "TERM_OF_MINE", "--", "sh", "-c", "echo lead $TERM_OF_MINE; exec sleep 60")
 	a.says("lead")
@@ -60,25 +61,8 @@ func TestRunPostgresRestart(t *testing.T) {
 	assert.Equal(t, 143, a.status())
 }
 
-// TestRunPostgresFrozen: the program stands still, its session times out, and its command is dead by then.
-func TestRunPostgresFrozen(t *testing.T) {
-	db := pgtest.URL(t)
-	a := start(t, at(db), "run", "--name", "x", "--kill-after", "1s", "--", "sh", "-c", group)
-	shell, child := a.pid("shell"), a.pid("child")
-	b := start(t, at(db), "run", "--name", "x", "--", "echo", "lead")
-	frozen := time.Now()
-	require.NoError(t, a.cmd.Process.Signal(syscall.SIGSTOP))
-	within(t, "the group is gone", func() bool { return !alive(shell) && !alive(child) })
-	t.Logf("gone %v after the freeze", time.Since(frozen))
-	assert.Less(t, time.Since(frozen), 8*time.Second)
-	assert.Empty(t, b.out.String(), "nobody else leads yet")
-	b.says("lead")
-	t.Logf("followed %v after the freeze", time.Since(frozen))
-	require.NoError(t, a.cmd.Process.Signal(syscall.SIGCONT))
-	a.status()
-}
-
 func TestRunPostgresUnsupported(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	bouncer := server.Bounce(t, "pool_mode=transaction")
 	status, out, errs := call(t, at(bouncer.URL(server.Database(t))), "run", "--name", "x", "--", "echo", "ran")
@@ -88,6 +72,7 @@ func TestRunPostgresUnsupported(t *testing.T) {
 }
 
 func TestRunUnavailable(t *testing.T) {
+	t.Parallel()
 	status, out, errs := call(t, at("postgres://me@127.0.0.1:1/db"), "run", "--wait", "500ms", "--name", "x", "--", "echo", "ran")
 	assert.Equal(t, statusUnavailable, status)
 	assert.Empty(t, out)
@@ -96,6 +81,7 @@ func TestRunUnavailable(t *testing.T) {
 
 // TestRunPostgresFindsTheDatabase: by all the ways of psql.
 func TestRunPostgresFindsTheDatabase(t *testing.T) {
+	t.Parallel()
 	u, err := url.Parse(pgtest.URL(t))
 	require.NoError(t, err)
 	service := filepath.Join(t.TempDir(), "services")
@@ -123,6 +109,7 @@ func TestRunPostgresFindsTheDatabase(t *testing.T) {
 
 // TestRunPostgresShowsNoPassword: neither on the screen nor in the list of processes.
 func TestRunPostgresShowsNoPassword(t *testing.T) {
+	t.Parallel()
 	u, err := url.Parse(pgtest.URL(t))
 	require.NoError(t, err)
 	const password = "ge/heim&s"

@@ -35,29 +35,50 @@ func (r *runner) task(ctx context.Context) error {
 	case <-c.exited:
 	case <-ctx.Done():
 	}
-	sig, told := terminate, false
-	select {
-	case <-c.exited: // by itself, even if it was to be told in this moment
-	default:
-		told = true
-		if s, ok := errors.AsType[*signalError](context.Cause(ctx)); ok {
-			sig = s.sig
-		}
+	cause := r.told(ctx, c)
+	sig := terminate
+	if s, ok := errors.AsType[*signalError](cause); ok {
+		sig = s.sig
 	}
-	killed := c.end(sig, r.flags.grace)
+	grace := r.grace(cause)
+	killed := c.end(sig, grace)
 	r.running.Store(nil)
 	watched()
-	r.guard.tell("end")
+	r.guard.ended()
 	if killed {
-		r.app.note("the command or a process of its group had not ended %v after it was told, and was killed", r.flags.grace)
+		r.app.note("the command or a process of its group had not ended %v after it was told, and was killed", max(grace, 0))
 	}
-	return r.ended(ctx, c, told)
+	return r.ended(ctx, c, cause)
 }
 
-// ended notes what becomes of the run, and returns the error of the task.
-func (r *runner) ended(ctx context.Context, c *child, told bool) error {
-	cause := context.Cause(ctx)
-	lost := told && errors.Is(cause, leader.ErrLost)
+// told returns why the command has to end, or nil if it has ended by itself, even if it was to be told in this moment. If it was
+// killed while the lock was lost, as the guard does while this process stands still, the loss is why.
+func (r *runner) told(ctx context.Context, c *child) error {
+	select {
+	case <-c.exited:
+	default:
+		return context.Cause(ctx)
+	}
+	if err := leader.Confirm(ctx); c.killed() && errors.Is(err, leader.ErrLost) {
+		<-ctx.Done() // the library looks at the clocks once a second
+		return err
+	}
+	return nil
+}
+
+// grace is how long the command may go on. A process that has slept, and hears late that its lock was lost, does not add to that.
+func (r *runner) grace(cause error) time.Duration {
+	grace := r.flags.grace
+	if until := r.until.Load(); until != nil && errors.Is(cause, leader.ErrLost) {
+		left := min(time.Until(*until), until.Round(0).Sub(time.Now().Round(0))) // by both clocks
+		grace = min(grace, left+grace)
+	}
+	return grace
+}
+
+// ended notes what becomes of the run, and returns the error of the task. It was told to end because of cause, if that is not nil.
+func (r *runner) ended(ctx context.Context, c *child, cause error) error {
+	lost := errors.Is(cause, leader.ErrLost)
 	switch {
 	case lost && r.flags.restart:
 		r.app.note("%v: the command was stopped, and is started again when this process leads again", withoutPrefix(cause))
@@ -67,7 +88,7 @@ func (r *runner) ended(ctx context.Context, c *child, told bool) error {
 		r.cancel(errDone) // do not contend again
 		return cause
 	}
-	asked := told && errors.Is(cause, leader.ErrHandOver)
+	asked := errors.Is(cause, leader.ErrHandOver)
 	if asked && r.flags.restart {
 		r.app.note("asked to hand over: the command was stopped, and is started again when this process leads again")
 		return cause
@@ -78,7 +99,7 @@ func (r *runner) ended(ctx context.Context, c *child, told bool) error {
 		r.app.note("asked to hand over: the command was stopped")
 		r.cancel(errDone) // do not contend again
 		return cause
-	case told:
+	case cause != nil:
 		return ctx.Err()
 	case r.status != 0:
 		return fmt.Errorf("exit status %d", r.status)
@@ -102,29 +123,37 @@ func (r *runner) start(ctx context.Context) (*child, error) {
 	if term, ok := leader.TermOf(ctx); ok && r.flags.termEnv != "" {
 		cmd.Env = append(cmd.Env, r.flags.termEnv+"="+strconv.FormatInt(int64(term), 10))
 	}
-	c, err := startChild(cmd)
+	c, err := r.reaper.startChild(cmd)
 	if err != nil {
 		return nil, err
 	}
-	r.guard.tell("run %d", cmd.Process.Pid)
+	r.guard.began(c)
 	r.running.Store(c)
 	return c, nil
 }
 
 // watch keeps the guard from killing the command as long as this process is awake and has its lock. The function that it returns
-// ends that. Locks that do not expire need no such thing.
+// ends that. Locks that do not expire need no such thing, but a guard that hears.
 func (r *runner) watch(ctx context.Context) (stop func()) {
+	r.until.Store(nil)
+	look := func() {
+		if until, ok := leader.Deadline(ctx); ok {
+			r.until.Store(&until)
+			r.guard.expire(time.Until(until) + r.flags.grace)
+		} else if r.until.Load() == nil {
+			r.guard.wake()
+		}
+	}
+	look()
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { // until stop
 		tick := time.NewTicker(vigil)
 		defer tick.Stop()
 		for {
-			if until, ok := leader.Deadline(ctx); ok {
-				r.guard.expire(time.Until(until) + r.flags.grace)
-			}
 			select {
 			case <-tick.C:
+				look()
 			case <-over:
 				return
 			}
@@ -139,6 +168,7 @@ func (r *runner) watch(ctx context.Context) (stop func()) {
 // forward passes signals to this process on to the command, and has those that end a process end the run. The function that it
 // returns ends that.
 func (r *runner) forward() (stop func()) {
+	survivePipes()
 	signals := make(chan os.Signal, 16)
 	var ending []os.Signal
 	for _, sig := range endingSignals() {

@@ -62,6 +62,7 @@ func alive(pid int) bool {
 const group = `trap '' TERM; sh -c 'trap "" TERM; echo child $$; while :; do sleep 0.05; done' & echo shell $$; wait`
 
 func TestRunExitStatus(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "app.db")
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 9\n"), 0o600))
@@ -93,6 +94,7 @@ func TestRunExitStatus(t *testing.T) {
 }
 
 func TestRunPassesInputAndOutput(t *testing.T) {
+	t.Parallel()
 	p := command(t, at(filepath.Join(t.TempDir(), "app.db")), "run", "--name", "x", "sh", "-c", `cat; echo $MINE "$@" >&2`, "sh", "-x", "a b")
 	p.cmd.Env = append(p.cmd.Env, "MINE=set")
 	p.cmd.Stdin = strings.NewReader("of the input")
@@ -103,6 +105,7 @@ func TestRunPassesInputAndOutput(t *testing.T) {
 }
 
 func TestRunPostgresAndSQLiteTryWhileHeld(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		holder := start(t, at(db), "run", "--name", "x", "--node", "web-1", "--", "sh", "-c", "echo lead; exec sleep 60")
@@ -125,6 +128,7 @@ func TestRunPostgresAndSQLiteTryWhileHeld(t *testing.T) {
 
 // TestRunPostgresAndSQLiteHandsOver: a signal is passed on, the command takes its time, and only then another one starts.
 func TestRunPostgresAndSQLiteHandsOver(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "log")
@@ -147,6 +151,7 @@ func TestRunPostgresAndSQLiteHandsOver(t *testing.T) {
 
 // TestRunPassesSignalsOn that mean something to the command only, and an end that the command ignores at first.
 func TestRunPassesSignalsOn(t *testing.T) {
+	t.Parallel()
 	script := `trap 'echo usr1' USR1; trap 'echo int; trap "echo again; exit 5" INT' INT; echo lead; while :; do sleep 0.02; done`
 	p := start(t, at(filepath.Join(t.TempDir(), "app.db")), "run", "--name", "x", "--kill-after", "20s", "--", "sh", "-c", script)
 	p.says("lead")
@@ -162,6 +167,7 @@ func TestRunPassesSignalsOn(t *testing.T) {
 }
 
 func TestRunEndsWhileItWaits(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "app.db")
 	a := start(t, at(file), "run", "--name", "x", "--", "sh", "-c", "echo lead; exec sleep 60")
 	a.says("lead")
@@ -179,6 +185,7 @@ func TestRunEndsWhileItWaits(t *testing.T) {
 
 // TestRunKillsTheGroup: nothing of a command that ignores SIGTERM is left when the next one starts, nor of what it has started.
 func TestRunPostgresAndSQLiteKillsTheGroup(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		a := start(t, at(db), "run", "--kill-after", "700ms", "--name", "x", "--", "sh", "-c", group)
@@ -200,6 +207,7 @@ func TestRunPostgresAndSQLiteKillsTheGroup(t *testing.T) {
 
 // TestRunEndsWhatTheCommandLeaves: a command that ends by itself may have left others of its group behind.
 func TestRunEndsWhatTheCommandLeaves(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "app.db")
 	a := start(t, at(file), "run", "--name", "x", "--", "sh", "-c", "sleep 60 & echo child $!; exit 4")
 	child := a.pid("child")
@@ -209,6 +217,7 @@ func TestRunEndsWhatTheCommandLeaves(t *testing.T) {
 
 // TestRunKilled: the command does not outlive the program, whose lock is free at once, and neither does what it has started.
 func TestRunPostgresAndSQLiteKilled(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		a := start(t, at(db), "run", "--name", "x", "--", "sh", "-c", group)

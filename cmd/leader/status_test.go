@@ -38,6 +38,7 @@ func overviewFrom(t *testing.T, db string, args ...string) overviewOf {
 }
 
 func TestStatusPostgresAndSQLite(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		hold(t, db, "fenced", "--node", "web-1", "--term-env", "T")
@@ -84,6 +85,7 @@ func TestStatusPostgresAndSQLite(t *testing.T) {
 }
 
 func TestStatusPostgresAndSQLiteShowsHowATermEnded(t *testing.T) {
+	t.Parallel()
 	backends(t, func(t *testing.T, db string) {
 		t.Helper()
 		status, _, errs := call(t, at(db), "run", "--name", "a", "--term-env", "T", "--", "false")
@@ -104,6 +106,7 @@ func TestStatusPostgresAndSQLiteShowsHowATermEnded(t *testing.T) {
 }
 
 func TestStatusWatch(t *testing.T) {
+	t.Parallel()
 	db := filepath.Join(t.TempDir(), "app.db")
 	p := hold(t, db, "x", "--node", "web-1")
 	w := start(t, at(db), "status", "--watch", "--json", "x")
@@ -120,6 +123,7 @@ func TestStatusWatch(t *testing.T) {
 
 // TestStatusMakesNoFile: a mistyped path is an error.
 func TestStatusMakesNoFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "none.db")
 	for _, sub := range []string{"status", "check"} {
 		status, _, errs := call(t, at(file), sub)
@@ -130,6 +134,7 @@ func TestStatusMakesNoFile(t *testing.T) {
 }
 
 func TestStatusPostgresOfAReplica(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t)
 	replica := primary.Replica(t)
 	hold(t, primary.URL(), "x")
@@ -141,6 +146,7 @@ func TestStatusPostgresOfAReplica(t *testing.T) {
 
 // TestStatusShowsNoControlCharacters: whoever may lead chooses the text of a node.
 func TestStatusShowsNoControlCharacters(t *testing.T) {
+	t.Parallel()
 	db := filepath.Join(t.TempDir(), "app.db")
 	hold(t, db, "x", "--node", "evil\x1b[2Jnode")
 	_, out, _ := call(t, at(db), "status", "x")
