@@ -78,7 +78,7 @@ func (a *app) check(args []string) (int, error) {
 		return 0, err
 	}
 	if fs.NArg() > 0 {
-		return 0, usagef("check: unexpected argument %q", fs.Arg(0))
+		return 0, unexpected(fs, fs.Arg(0))
 	}
 	f.db = a.conceal(fs, f.db)
 	db, err := a.database(f.db, false)

@@ -55,7 +55,7 @@ func (a *app) database(value string, create bool) (*database, error) {
 		return nil, usagef("--db or DATABASE_URL: it cannot be parsed")
 	}
 	d.config = config
-	a.hide.add(config.Password)
+	a.hide.add(config.Password, config.User, config.Database, config.Host)
 	return d, nil
 }
 
@@ -70,7 +70,7 @@ func (a *app) fromEnvironment() (*database, error) {
 			a.hide.add(os.Getenv("PGPASSWORD"))
 			return nil, usagef("the PG* environment variables: %w", err)
 		}
-		a.hide.add(config.Password)
+		a.hide.add(config.Password, config.User, config.Database, config.Host)
 		return &database{backend: leader.PostgresConfig(config), config: config}, nil
 	}
 	return nil, usagef(noDatabase)
@@ -80,6 +80,11 @@ var (
 	hasScheme  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`) // of two letters or more: C: is a drive
 	isKeyValue = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
 )
+
+// looksLikeDatabase reports whether an argument was meant for --db.
+func looksLikeDatabase(arg string) bool {
+	return strings.HasPrefix(arg, "postgres://") || strings.HasPrefix(arg, "postgresql://") || keyPassword.MatchString(arg)
+}
 
 // sqliteFile tells the path of a file from what leads to PostgreSQL.
 func sqliteFile(value string) (file string, ok bool) {

@@ -37,7 +37,7 @@ func (a *app) openTarget(ctx context.Context, fs *flag.FlagSet, t *target) (*pgx
 	case t.name == "":
 		return nil, usagef("%s: --name is missing", fs.Name())
 	case fs.NArg() > 0:
-		return nil, usagef("%s: unexpected argument %q", fs.Name(), fs.Arg(0))
+		return nil, unexpected(fs, fs.Arg(0))
 	}
 	t.db = a.conceal(fs, t.db)
 	db, err := a.database(t.db, false)

@@ -48,6 +48,14 @@ func usagef(format string, args ...any) error {
 	return &exitError{statusUsage, fmt.Errorf(format, args...)}
 }
 
+// unexpected is for an argument that is one too many. The likeliest is a database, which may have a password in it.
+func unexpected(fs *flag.FlagSet, arg string) error {
+	if looksLikeDatabase(arg) {
+		return usagef("%s: the database goes into --db, or into DATABASE_URL", fs.Name())
+	}
+	return usagef("%s: unexpected argument %q", fs.Name(), arg)
+}
+
 // subcommand is one of the program's.
 type subcommand struct {
 	name string
@@ -88,6 +96,9 @@ func (a *app) main(args []string) int {
 			return a.exit(name, sub, args)
 		}
 	}
+	if looksLikeDatabase(name) {
+		return a.fail("", usagef("name a command first, and the database with --db"))
+	}
 	return a.fail("", usagef("unknown command %q", name))
 }
 
@@ -127,7 +138,7 @@ func (a *app) fail(name string, err error) int {
 	}
 	a.note("%s", strings.TrimPrefix(err.Error(), "leader: "))
 	if status == statusUsage {
-		_, _ = fmt.Fprintf(a.stderr, "see: leader help %s\n", name)
+		_, _ = fmt.Fprintln(a.stderr, strings.TrimSpace("see: leader help "+name))
 	}
 	return status
 }

@@ -116,9 +116,14 @@ func TestRunPostgresShowsNoPassword(t *testing.T) {
 	for _, host := range []string{u.Host, "127.0.0.1:1"} {
 		u.Host = host
 		u.User = url.UserPassword("postgres", password)
-		for _, row := range [][]string{{"--db", u.String()}, {"--db=" + u.String()}, {"-db", "host=" + u.Hostname() + " port=" + u.Port() +
-			" user=postgres sslmode=disable password='" + password + "' dbname=" + strings.TrimPrefix(u.Path, "/")}} {
-			args := append(append([]string{"run", "--verbose", "--wait", "2s", "--name", "x"}, row...), "--", "sh", "-c", `echo ran; env; exec sleep 60`)
+		for _, row := range [][]string{
+			{"--db", u.String()},
+			{"--db=" + u.String()},
+			{"-db", "host=" + u.Hostname() + " port=" + u.Port() +
+				" user=postgres sslmode=disable password='" + password + "' dbname=" + strings.TrimPrefix(u.Path, "/")},
+			{"--db", "postgres://me:other" + url.QueryEscape(password) + "@elsewhere/db", "--db", u.String()},
+		} {
+			args := append(append([]string{"run", "--verbose", "--wait", "500ms", "--name", "x"}, row...), "--", "sh", "-c", `echo ran; env; exec sleep 60`)
 			p := start(t, nil, args...)
 			if host == "127.0.0.1:1" {
 				assert.Equal(t, statusUnavailable, p.status())

@@ -27,10 +27,11 @@ type redactor struct {
 	secrets []string
 }
 
-func (r *redactor) add(secret string) {
+// add hides secret, unless it is one that everybody knows, which a hole in a text would tell of first.
+func (r *redactor) add(secret string, known ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if secret == "" {
+	if len(secret) < 4 || slices.Contains(append(known, "leader"), secret) {
 		return
 	}
 	for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
@@ -47,17 +48,21 @@ func (r *redactor) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// clean is text without secrets.
+// clean is text without secrets, and without what looks like one in a connection string.
 func (r *redactor) clean(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, secret := range r.secrets {
 		text = strings.ReplaceAll(text, secret, hidden)
 	}
-	return text
+	return keyPassword.ReplaceAllString(userPassword.ReplaceAllString(text, "${1}"+hidden+"@"), "${1}"+hidden)
 }
 
-var keyPassword = regexp.MustCompile(`(?i)(\bpassword\s*=\s*)('(?:\\.|[^'\\])*'|[^\s&]+)`)
+var (
+	userPassword  = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s:/?#@"]*:)\S*@`)
+	keyPassword   = regexp.MustCompile(`(?i)(\b(?:ssl)?password\s*=\s*)('(?:\\.|[^'\\])*'?|(?:\\.|[^\s\\])+)`)
+	queryPassword = regexp.MustCompile(`(?i)^((?:ssl)?password=).+`)
+)
 
 // withoutPassword returns a connection string without its password, and whether it had one.
 func withoutPassword(value string) (string, bool) {
@@ -67,17 +72,18 @@ func withoutPassword(value string) (string, bool) {
 	}
 	u, err := url.Parse(value)
 	if err != nil { // it may have one all the same
-		return hidden, strings.Contains(value, "@")
+		return hidden, strings.ContainsAny(value, "@?")
 	}
 	_, has := u.User.Password()
 	if has {
 		u.User = url.UserPassword(u.User.Username(), hidden)
 	}
-	if query := u.Query(); query.Has("password") {
-		has = true
-		query.Set("password", hidden)
-		u.RawQuery = query.Encode()
+	query := strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' || r == ';' })
+	for i, one := range query { // not those that can be parsed only
+		query[i] = queryPassword.ReplaceAllString(one, "${1}"+hidden)
+		has = has || query[i] != one
 	}
+	u.RawQuery = strings.Join(query, "&")
 	return u.String(), has
 }
 
@@ -86,24 +92,29 @@ func withoutPassword(value string) (string, bool) {
 func (a *app) conceal(fs *flag.FlagSet, value string) string {
 	if secret, ok := os.LookupEnv(handedOn); ok {
 		_ = os.Unsetenv(handedOn) // it is not for the command
-		if clean, has := withoutPassword(secret); has && clean == value {
+		if clean, _ := withoutPassword(secret); clean == value {
 			return secret
 		}
 	}
-	clean, has := withoutPassword(value)
-	if !has {
+	argv, found := slices.Clone(os.Args), false
+	for i := 1; i < len(argv)-fs.NArg(); i++ {
+		flag, one, joined := strings.Cut(argv[i], "=")
+		if flag != "-db" && flag != "--db" {
+			continue
+		}
+		if !joined && i+1 < len(argv)-fs.NArg() {
+			i++
+			flag, one = "", argv[i]
+		}
+		if clean, has := withoutPassword(one); has {
+			found = true
+			argv[i] = strings.TrimPrefix(flag+"="+clean, "=")
+		}
+	}
+	if !found {
 		return value
 	}
 	a.note("warning: the password in --db could be seen in the list of processes: put it into DATABASE_URL, PGPASSFILE or a service file")
-	argv := slices.Clone(os.Args)
-	for i := range len(argv) - fs.NArg() {
-		switch {
-		case argv[i] == value:
-			argv[i] = clean
-		case strings.HasPrefix(argv[i], "-") && strings.HasSuffix(argv[i], "="+value):
-			argv[i] = strings.TrimSuffix(argv[i], value) + clean
-		}
-	}
 	become(argv, append(os.Environ(), handedOn+"="+value))
 	return value
 }

@@ -74,6 +74,9 @@ func (a *app) status(args []string) (int, error) {
 	if fs.NArg() > 0 {
 		f.names = fs.Args()
 	}
+	if slices.ContainsFunc(f.names, looksLikeDatabase) {
+		return 0, usagef("status: what follows the flags are names; the database goes into --db, or into DATABASE_URL")
+	}
 	f.db = a.conceal(fs, f.db)
 	db, err := a.database(f.db, false)
 	if err != nil {
