@@ -47,7 +47,7 @@ func (d *database) examineServer(ctx context.Context, f checkFlags, r *report) (
 	began := time.Now()
 	conn, err := d.connect(ctx)
 	if err != nil {
-		r.fail("connect", cmp.Or(remedy(err), connectRemedy(err)), "%s", plain(err))
+		r.fail("connect", cmp.Or(d.connectRemedy(err), remedy(err)), "%s", plain(err))
 		return false
 	}
 	defer goodbyeTo(conn) //nolint:contextcheck // also after ctx has ended
@@ -80,9 +80,11 @@ func (d *database) examineServer(ctx context.Context, f checkFlags, r *report) (
 	return true
 }
 
-// connectRemedy is for what no server has said.
-func connectRemedy(err error) string {
+// connectRemedy is for what comes before a session.
+func (d *database) connectRemedy(err error) string {
 	switch text := err.Error(); {
+	case code(err) == codeNoRight:
+		return fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s", quoted(d.config.Database), quoted(d.config.User))
 	case strings.Contains(text, "read only connection"), strings.Contains(text, "read-only"):
 		return doPrimary
 	case strings.Contains(text, "connection refused"), strings.Contains(text, "no such host"), strings.Contains(text, "timeout"), strings.Contains(text, "deadline"):
@@ -149,7 +151,7 @@ const (
 		ARRAY(SELECT f FROM unnest($1::text[]) AS f WHERE NOT has_function_privilege(f, 'EXECUTE'))`
 	sqlTermsTable = `SELECT c.oid IS NOT NULL, has_schema_privilege(n.oid, 'CREATE'),
 		ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS p WHERE NOT has_table_privilege(c.oid, p))
-		|| CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN '{}'::text[] ELSE ARRAY['USAGE on the schema'] END
+		|| CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN '{}'::text[] ELSE ARRAY['USAGE'] END
 		FROM pg_namespace AS n LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = 'leader_terms' AND c.relkind IN ('r', 'p')
 		WHERE n.nspname = $1`
 )
@@ -182,13 +184,13 @@ func (v *facts) read(ctx context.Context, tx pgx.Tx, schema string) error {
 // judge judges what was read.
 func (v *facts) judge(r *report, schema string) {
 	if len(v.missing) > 0 {
-		r.fail("rights", fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %q", strings.Join(v.missing, ", "), v.role),
+		r.fail("rights", fmt.Sprintf("GRANT EXECUTE ON FUNCTION %s TO %s", strings.Join(v.missing, ", "), quoted(v.role)),
 			"the role %q may not call %s", v.role, strings.Join(v.missing, ", "))
 	} else {
 		r.ok("rights", "the role %q may lock, unlock and notify", v.role)
 	}
 	if !v.seesOthers {
-		r.warn("rights", fmt.Sprintf("GRANT pg_read_all_stats TO %q, if people are to see it", v.role),
+		r.warn("rights", fmt.Sprintf("GRANT pg_read_all_stats TO %s, if people are to see it", quoted(v.role)),
 			"since when sessions of other roles are there, and from which address, is hidden from this one; leading does not need it")
 	}
 	if v.namespace == "" {
@@ -217,22 +219,34 @@ func (v *facts) judge(r *report, schema string) {
 // judgeTerms is about what only Options.Terms needs.
 func (v *facts) judgeTerms(r *report, schema string) {
 	const what = "terms"
-	owner := fmt.Sprintf("run leader.TermsSQL in schema %q as its owner, and GRANT SELECT, INSERT, UPDATE on leader_terms to %q", schema, v.role)
-	slices.Sort(v.lacking)
+	table := quoted(schema, "leader_terms")
+	var grants []string
+	for _, right := range v.lacking {
+		if right == "USAGE" {
+			grants = append(grants, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", quoted(schema), quoted(v.role)))
+		}
+	}
+	if rights := slices.DeleteFunc(slices.Clone(v.lacking), func(right string) bool { return right == "USAGE" }); len(rights) > 0 {
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(rights, ", "), table, quoted(v.role)))
+	}
 	switch {
 	case schema == "":
 	case !v.schema:
-		r.warn(what, "for Options.Terms create it, or name another one with Options.Schema", "there is no schema %q", schema)
-	case v.table && len(v.lacking) > 0:
-		r.warn(what, fmt.Sprintf("for Options.Terms GRANT it to %q", v.role), "on %q.leader_terms the role %q lacks %s", schema, v.role, strings.Join(v.lacking, ", "))
+		r.warn(what, "create it, or name another one with --schema (Options.Schema)", "only for --term-env and Options.Terms: there is no schema %q", schema)
+	case v.table && len(grants) > 0:
+		r.warn(what, strings.Join(grants, "; "), "only for --term-env and Options.Terms: on %s the role %q lacks %s", table, v.role, strings.Join(v.lacking, ", "))
 	case v.table:
-		r.ok(what, "%q.leader_terms is there, and this role may use it (Options.Terms)", schema)
+		r.ok(what, "%s is there, and this role may use it, for --term-env and Options.Terms", table)
 	case v.create:
-		r.ok(what, "%q.leader_terms is not there; Options.Terms makes it", schema)
+		r.ok(what, "%s is not there; --term-env and Options.Terms make it", table)
 	default:
-		r.warn(what, "for Options.Terms "+owner, "%q.leader_terms is not there, and this role may not make it", schema)
+		r.warn(what, fmt.Sprintf("GRANT CREATE ON SCHEMA %s TO %s, or have its owner make the table (leader.TermsSQL), and GRANT SELECT, INSERT, UPDATE ON %s TO %s",
+			quoted(schema), quoted(v.role), table, quoted(v.role)), "only for --term-env and Options.Terms: %s is not there, and this role may not make it", table)
 	}
 }
+
+// quoted is a name as in SQL.
+func quoted(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
 
 // roundTrips measures how fast the server answers.
 func roundTrips(ctx context.Context, conn *pgx.Conn, r *report) {

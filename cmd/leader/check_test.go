@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/oxygenhub/leader"
 	"github.com/oxygenhub/leader/internal/pgtest"
 )
 
@@ -45,15 +47,25 @@ func (r *report) of(t *testing.T, what string) finding {
 	return worst
 }
 
+func versionOf(t *testing.T, db string) (version int) {
+	t.Helper()
+	require.NoError(t, pgtest.Connect(t, db).QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&version))
+	return version
+}
+
 func TestCheckPostgresThatIsWell(t *testing.T) {
 	t.Parallel()
 	db := pgtest.URL(t)
 	status, r := checked(t, db)
 	assert.Zero(t, status, "%+v", r.findings)
 	for _, f := range r.findings {
-		if f.What != "server" { // 13 is warned of
-			assert.Equal(t, levelOK, f.Level, "%+v", f)
+		if f.What == "server" && versionOf(t, db) < 140000 {
+			assert.Equal(t, levelWarn, f.Level)
+			assert.Equal(t, "use PostgreSQL 14 or newer", f.Do)
+			assert.Contains(t, f.Found, "has no idle_session_timeout")
+			continue
 		}
+		assert.Equal(t, levelOK, f.Level, "%+v", f)
 	}
 	for _, what := range []string{"connect", "server", "primary", "pooler", "rights", "namespace", "lock table", "connections", "terms", "round trip", "locks", "timings"} {
 		r.of(t, what)
@@ -164,7 +176,16 @@ func TestCheckPostgresRoleWithoutRights(t *testing.T) {
 	assert.Zero(t, status, "it may lead: %+v", r.findings)
 	assert.Contains(t, r.of(t, "rights").Do, "pg_read_all_stats")
 	assert.Equal(t, levelWarn, r.of(t, "terms").Level)
-	assert.Contains(t, r.of(t, "terms").Do, "run leader.TermsSQL")
+	assert.Contains(t, r.of(t, "terms").Do, `GRANT CREATE ON SCHEMA "public" TO "weak"`)
+
+	pgtest.Exec(t, admin, leader.TermsSQL+"; GRANT SELECT ON leader_terms TO weak; REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+	status, out, _ := call(t, at(u.String()), "check", "--namespace", "public")
+	assert.Zero(t, status, out)
+	grants := regexp.MustCompile(`do: (GRANT USAGE .*)`).FindStringSubmatch(out)
+	require.NotEmpty(t, grants, out)
+	pgtest.Exec(t, admin, grants[1]) // what it says will do
+	_, r = checked(t, u.String())
+	assert.Equal(t, levelOK, r.of(t, "terms").Level, "%+v", r.findings)
 
 	pgtest.Exec(t, admin, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
 	status, r = checked(t, u.String())
@@ -175,7 +196,10 @@ func TestCheckPostgresRoleWithoutRights(t *testing.T) {
 	pgtest.Exec(t, admin, "REVOKE CONNECT ON DATABASE "+strings.TrimPrefix(u.Path, "/")+" FROM PUBLIC")
 	status, r = checked(t, u.String())
 	assert.Equal(t, statusFailed, status)
-	assert.Contains(t, r.of(t, "connect").Do, "GRANT CONNECT")
+	assert.Equal(t, "GRANT CONNECT ON DATABASE "+pgx.Identifier{strings.TrimPrefix(u.Path, "/")}.Sanitize()+` TO "weak"`, r.of(t, "connect").Do)
+	pgtest.Exec(t, admin, r.of(t, "connect").Do+"; ALTER ROLE weak CONNECTION LIMIT 0")
+	_, r = checked(t, u.String())
+	assert.Contains(t, r.of(t, "connect").Do, "CONNECTION LIMIT")
 }
 
 func TestCheckPostgresThatIsAway(t *testing.T) {
