@@ -117,6 +117,9 @@ func call(t *testing.T, env []string, args ...string) (status int, out, err stri
 	return status, p.out.String(), p.err.String()
 }
 
+// at has the program find db in the environment.
+func at(db string) []string { return []string{"DATABASE_URL=" + db} }
+
 // within waits until it is true.
 func within(t *testing.T, what string, is func() bool) {
 	t.Helper()

@@ -116,8 +116,8 @@ func (r *runner) finish(status int, err error) {
 // start starts the command, and has the guard know of it.
 func (r *runner) start(ctx context.Context) (*child, error) {
 	cmd := &exec.Cmd{Path: r.path, Args: r.argv, Stdout: os.Stdout, Stderr: os.Stderr}
-	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice == 0 {
-		cmd.Stdin = os.Stdin // a terminal would stop a command that is not in its foreground
+	if _, _, ok := terminal(os.Stdin); !ok { // which would stop a command that is not in its foreground
+		cmd.Stdin = os.Stdin
 	}
 	cmd.Env = os.Environ()
 	if term, ok := leader.TermOf(ctx); ok && r.flags.termEnv != "" {

@@ -29,9 +29,6 @@ func backends(t *testing.T, test func(t *testing.T, db string)) {
 	t.Run("Postgres", func(t *testing.T) { test(t, pgtest.URL(t)) })
 }
 
-// at has the program find db in the environment.
-func at(db string) []string { return []string{"DATABASE_URL=" + db} }
-
 // pid waits until the process has printed name and a process id, and returns that.
 func (p *tool) pid(name string) int {
 	p.t.Helper()

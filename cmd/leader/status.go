@@ -238,10 +238,12 @@ func number(n int64) string {
 
 // watchStatus shows what changes until ctx ends: on a terminal in place, elsewhere one after the other.
 func (a *app) watchStatus(ctx context.Context, db *database, f statusFlags) {
-	screen := false
-	if file, ok := a.stdout.(*os.File); ok && !f.json {
-		info, err := file.Stat()
-		screen = err == nil && info.Mode()&os.ModeCharDevice != 0
+	var screen *os.File
+	if file, ok := a.stdout.(*os.File); ok && !f.json && os.Getenv("TERM") != "dumb" {
+		if _, _, ok := terminal(file); ok {
+			screen = file
+			a.print("\x1b[2J")
+		}
 	}
 	var last string
 	for {
@@ -250,8 +252,9 @@ func (a *app) watchStatus(ctx context.Context, db *database, f statusFlags) {
 			return
 		}
 		switch {
-		case screen:
-			a.print("\x1b[H\x1b[2J%s\n%s\n", text, time.Now().Format(time.DateTime))
+		case screen != nil:
+			columns, rows, _ := terminal(screen) // it may have another size by now
+			a.print("%s", picture(time.Now().Format(time.DateTime)+"  (Ctrl-C ends this)  "+text, columns, rows))
 		case text != last && f.json:
 			a.print("%s", text)
 		case text != last:
@@ -264,6 +267,24 @@ func (a *app) watchStatus(ctx context.Context, db *database, f statusFlags) {
 			return
 		}
 	}
+}
+
+// picture draws text over what is on a terminal of that size, of which 0 is not known, as much as fits.
+func picture(text string, columns, rows int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	if more := len(lines) - (rows - 1); rows > 2 && more > 0 { // the cursor has the last one
+		lines = append(lines[:rows-2], fmt.Sprintf("... and %d lines more", more+1))
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for _, line := range lines {
+		if r := []rune(line); columns > 0 && len(r) > columns {
+			line = string(r[:columns])
+		}
+		b.WriteString(line + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	return b.String()
 }
 
 // statusText is an overview, or why there is none.

@@ -55,9 +55,8 @@ func (a *app) terminate(args []string) (int, error) {
 
 // confirm asks the person at the terminal.
 func (a *app) confirm(ctx context.Context) error {
-	noTerminal := usagef("terminate: pass --yes: there is no terminal to ask at")
-	if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return noTerminal
+	if _, _, ok := terminal(os.Stdin); !ok {
+		return usagef("terminate: pass --yes: there is no terminal to ask at")
 	}
 	a.print("End this session, and all that it leads? Another process may start before it has stopped. [y/N] ")
 	answer := make(chan string, 1)
@@ -67,13 +66,11 @@ func (a *app) confirm(ctx context.Context) error {
 	}()
 	select {
 	case said := <-answer:
-		switch strings.TrimSpace(said) {
-		case "y", "yes":
+		if said := strings.TrimSpace(said); said == "y" || said == "yes" {
 			return nil
-		case said: // not even a new line, as of /dev/null
-			return noTerminal
 		}
 	case <-ctx.Done():
+		a.print("\n")
 	}
 	return &exitError{statusFailed, errors.New("nothing was ended")}
 }
