@@ -78,3 +78,44 @@ func ExampleGate_forward() {
 	})
 	log.Fatal(http.ListenAndServe("10.0.0.1:8080", gate))
 }
+
+// The probes of a service, and the page for people, beside what it serves.
+func ExampleHealth() {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	lead, err := leader.New(leader.SQLite(db), leader.Options{Node: "web-1"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", leaderhttp.Health(lead, leaderhttp.HealthOptions{})) // health, ready, leader, status
+	mux.Handle("/leadership", leaderhttp.Page(lead))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	show := func(path string) {
+		resp, err := http.Get(server.URL + path)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer resp.Body.Close()
+		fmt.Println(path, resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+
+	show("/leader?name=orders")
+	err = lead.Run(context.Background(), "orders", func(context.Context) error {
+		show("/leader?name=orders")
+		show("/ready")
+		show("/leadership")
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// /leader?name=orders 503 application/json
+	// /leader?name=orders 200 application/json
+	// /ready 200 application/json
+	// /leadership 200 text/html; charset=utf-8
+}
