@@ -230,10 +230,12 @@ func TestRunAtATerminal(t *testing.T) {
 	c.types("\x03")
 	c.shows("twice")
 
-	c.types(`"$LEADER" run --name x -- sh -c 'echo stoppable; sleep 0.5; exit 6'` + "\r")
+	c.types(`"$LEADER" run --name x -- sh -c 'echo stoppable; sleep 0.5; echo went on; exit 6'` + "\r")
 	c.shows("stoppable")
 	c.types("\x1a")
 	c.shows("Stopped")
+	c.shows("\r\nwent on\r\n") // Ctrl-Z does not reach the command
+	assert.True(t, overviewFrom(t, db, "x").Leads[0].Held)
 	c.types("fg; echo fourth $?\r")
 	c.shows("fourth 6")
 
@@ -249,4 +251,24 @@ func TestRunAtATerminal(t *testing.T) {
 	require.NoError(t, c.master.Close())
 	shell.status()
 	within(t, "nobody is left", func() bool { return !overviewFrom(t, db, "x").Leads[0].Held })
+}
+
+func TestCompletionOfZsh(t *testing.T) {
+	t.Parallel()
+	path, home := shell(t, "zsh")
+	script := filepath.Join(home, "leader.zsh")
+	require.NoError(t, os.WriteFile(script, []byte(zshCompletion), 0o600))
+	c := newConsole(t)
+	zsh := command(t, []string{"HOME=" + home, "PATH=" + home + ":" + os.Getenv("PATH"), "SCRIPT=" + script})
+	zsh.cmd.Path, zsh.cmd.Args = path, []string{"zsh", "-f", "-i"}
+	c.start(zsh)
+	c.types(`autoload -Uz compinit; compinit -D -u; source $SCRIPT; leader() { print -r -- "<${@[-1]}>" }; print re""ady` + "\r")
+	c.shows("ready")
+	for line, want := range completions() {
+		seen := len(c.text.String())
+		c.types(line + "\t\r") // it runs the line as it was completed
+		within(t, line+" is completed", func() bool { return strings.Contains(c.text.String()[seen:], "<"+want+">") })
+	}
+	c.types("exit\r")
+	assert.Zero(t, zsh.status())
 }

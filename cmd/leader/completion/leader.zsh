@@ -1,9 +1,9 @@
 #compdef leader
 # zsh completion of leader: source <(leader completion zsh)
 _leader() {
-	local -a database commands
+	local -a database subcommands
 	database=('--db[the database]:URL or file:_files' '--namespace[of the names]:namespace:' '--help[what it does]')
-	commands=(
+	subcommands=(
 		'run:run a command while this process leads'
 		'status:show who leads what'
 		'check:find out whether locks work on this database'
@@ -15,7 +15,7 @@ _leader() {
 		'help:tell about a command'
 	)
 	if ((CURRENT == 2)); then
-		_describe command commands
+		_describe command subcommands
 		return
 	fi
 	local subcommand=$words[2]
@@ -28,13 +28,13 @@ _leader() {
 			'--term-env[for the number of the leadership]:variable:' '--schema[of leader_terms]:schema:' \
 			'--node[who this process is]:node:' '--verbose[tell what happens]' '*:::command:_normal'
 		;;
-	status) _arguments $database '--schema[of leader_terms]:schema:' '--json[for programs]' '--watch[show what changes]' '*:name:' ;;
+	status) _arguments $database '--schema[of leader_terms]:schema:' '--json[for programs]' '--watch[show what changes]' '*:name:()' ;;
 	check) _arguments $database '--schema[of leader_terms]:schema:' '--json[for programs]' ;;
 	terminate) _arguments $database '--name[whose lock is to be free]:name:' '--yes[do not ask]' ;;
 	resign) _arguments $database '--name[what is to be handed over]:name:' '--wait[how long to wait]:time:' ;;
-	key) _arguments '--json[for programs]' '--help[what it does]' '1:namespace:' '2:name:' ;;
+	key) _arguments '--json[for programs]' '--help[what it does]' '1:namespace:()' '2:name:()' ;;
 	completion) _values shell bash zsh fish ;;
-	help) _describe command commands ;;
+	help) _describe command subcommands ;;
 	esac
 }
 if [ "$funcstack[1]" = _leader ]; then
