@@ -79,8 +79,9 @@ const keyHelp = `Print the lock that a name means.
 It is for programs in other languages that take part, and for looking into
 pg_locks: the number for pg_try_advisory_lock, the same in hexadecimal, which
 names the lock file of SQLite, and its halves, the columns classid and objid of
-pg_locks. NAMESPACE is the schema, unless all set another one; on SQLite it is
-main.
+pg_locks; and the channel on which who lets go of a lock of this namespace tells
+the others. NAMESPACE is the schema, unless all set another one; on SQLite it is
+main. docs/protocol.md tells what to do with them.
 `
 
 const statusHelp = `Show who leads what.
@@ -92,8 +93,9 @@ const statusHelp = `Show who leads what.
   --schema NAME   where leader_terms is, if the namespace is not the name of a
                   schema
   --json          for programs: one object, with the times in RFC 3339
-  --watch         go on, and show what changes, until Ctrl-C. With --json an
-                  object per change
+  --watch         go on, and show what changes, until Ctrl-C. With --json a line
+                  per change: an object, or {"error": "..."} while the database
+                  does not answer
 
 The database keeps locks as numbers. A name is shown if it was given, or is in
 the table leader_terms, which is there if the processes use terms

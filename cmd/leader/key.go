@@ -17,11 +17,17 @@ type keyOf struct {
 	Hex       string `json:"hex"`
 	ClassID   uint32 `json:"classid"`
 	ObjID     uint32 `json:"objid"`
+	Channel   string `json:"channel"`
 }
 
 func newKeyOf(namespace, name string) keyOf {
 	key := leader.Key(namespace, name)
-	return keyOf{namespace, name, key, fmt.Sprintf("%016x", uint64(key)), uint32(uint64(key) >> 32), uint32(uint64(key))}
+	return keyOf{namespace, name, key, fmt.Sprintf("%016x", uint64(key)), uint32(uint64(key) >> 32), uint32(uint64(key)), channel(namespace)}
+}
+
+// channel is where a namespace is notified.
+func channel(namespace string) string {
+	return fmt.Sprintf("leader_%016x", uint64(leader.Key(namespace, "")))
 }
 
 func (a *app) key(args []string) (int, error) {
@@ -37,7 +43,7 @@ func (a *app) key(args []string) (int, error) {
 	if *asJSON {
 		return 0, a.json(k)
 	}
-	a.print("key      %d\nhex      %s\nclassid  %d\nobjid    %d\n", k.Key, k.Hex, k.ClassID, k.ObjID)
+	a.print("key      %d\nhex      %s\nclassid  %d\nobjid    %d\nchannel  %s\n", k.Key, k.Hex, k.ClassID, k.ObjID, k.Channel)
 	return 0, nil
 }
 

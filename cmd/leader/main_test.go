@@ -4,8 +4,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -209,15 +213,32 @@ func TestVersion(t *testing.T) {
 	assert.Regexp(t, `^leader \S+ `+runtime.GOOS+"/"+runtime.GOARCH+` go1\.\S+\n$`, out)
 }
 
-// TestKey has a vector of docs/postgres.md.
+// TestKey prints the vectors of docs/protocol.md, all of which other languages are told to test.
 func TestKey(t *testing.T) {
 	t.Parallel()
-	status, out, errs := call(t, nil, "key", "public", "invoices.nightly")
-	assert.Zero(t, status)
-	assert.Empty(t, errs)
-	assert.Equal(t, "key      -3145500191572354979\nhex      d458f03dc868185d\nclassid  3562598461\nobjid    3362265181\n", out)
-	status, out, _ = call(t, nil, "key", "--json", "public", "invoices.nightly")
-	assert.Zero(t, status)
-	assert.JSONEq(t, `{"namespace": "public", "name": "invoices.nightly", "key": -3145500191572354979, "hex": "d458f03dc868185d",
-		"classid": 3562598461, "objid": 3362265181}`, out)
+	text, err := os.ReadFile(filepath.FromSlash("../../docs/protocol.md"))
+	require.NoError(t, err)
+	page := string(text)
+	rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| `([^`]+)` \\| `([0-9a-f]{16})` \\| (-?\\d+) \\| (\\d+) \\| (\\d+) \\|$").FindAllStringSubmatch(page, -1)
+	require.Len(t, rows, strings.Count(page, "\n| `public` | ")+2, "all rows of the table")
+	for _, row := range rows {
+		status, out, errs := call(t, nil, "key", row[1], row[2])
+		assert.Zero(t, status)
+		assert.Empty(t, errs)
+		assert.Contains(t, out, fmt.Sprintf("key      %s\nhex      %s\nclassid  %s\nobjid    %s\n", row[4], row[3], row[5], row[6]), "%q", row[1:3])
+		status, out, _ = call(t, nil, "key", "--json", row[1], row[2])
+		assert.Zero(t, status)
+		var k keyOf
+		require.NoError(t, json.Unmarshal([]byte(out), &k))
+		assert.Equal(t, row[1:], []string{k.Namespace, k.Name, k.Hex, fmt.Sprint(k.Key), fmt.Sprint(k.ClassID), fmt.Sprint(k.ObjID)})
+	}
+	for _, row := range []struct{ namespace, name, shown, want string }{
+		{"tenant_7", "e\u0301", "key      %s\n", "4748145410703082335"},
+		{"public", strings.Repeat("n", 1024), "key      %s\n", "-1756719640017242182"},
+		{"public", "x", "channel  %s\n", "leader_6fa913313c0ae94a"},
+	} {
+		assert.Contains(t, page, row.want)
+		_, out, _ := call(t, nil, "key", row.namespace, row.name)
+		assert.Contains(t, out, fmt.Sprintf(row.shown, row.want))
+	}
 }

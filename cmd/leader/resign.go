@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/oxygenhub/leader"
 )
 
 func (a *app) resign(args []string) (int, error) {
@@ -64,8 +62,7 @@ func ask(ctx context.Context, conn *pgx.Conn, t *target) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
 			return err
 		}
-		channel := fmt.Sprintf("leader_%016x", uint64(leader.Key(t.namespace, "")))
-		_, err := tx.Exec(ctx, `SELECT pg_catalog.pg_notify($1::pg_catalog.text, $2::pg_catalog.text)`, channel, fmt.Sprintf("resign:%016x", uint64(t.key)))
+		_, err := tx.Exec(ctx, `SELECT pg_catalog.pg_notify($1::pg_catalog.text, $2::pg_catalog.text)`, channel(t.namespace), fmt.Sprintf("resign:%016x", uint64(t.key)))
 		return err
 	})
 }
