@@ -35,27 +35,40 @@ func newPair(t *testing.T, db string, args ...string) *pair {
 	t.Helper()
 	u, err := hostOf(db)
 	require.NoError(t, err)
-	p := &pair{mark: "LEADER_TEST_MARK=" + strings.ReplaceAll(t.TempDir(), "/", "-"), proxy: pgtest.NewProxy(t, u)}
+	p := &pair{mark: newMark(t), proxy: pgtest.NewProxy(t, u)}
 	args = append([]string{"run", "--name", p.mark, "--kill-after", "3s"}, args...)
 	args = append(args, "--", "sh", "-c", exclusive, "sh", filepath.Join(t.TempDir(), "evidence"))
 	p.a = start(t, append(at(p.proxy.URL(db)), p.mark), args...)
 	p.group = []int{p.a.pid("shell"), p.a.pid("child")}
 	p.b = start(t, append(at(db), p.mark), append([]string{args[0], "--verbose"}, args[1:]...)...)
 	within(t, "b waits", func() bool { return strings.Contains(p.b.err.String(), "standing by") })
-	t.Cleanup(func() {
-		for _, pid := range p.processes() {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
 	return p
 }
 
+// newMark is a variable for the environment of processes, none of which outlives the test.
+func newMark(t *testing.T) (mark string) {
+	t.Helper()
+	mark = "LEADER_TEST_MARK=" + strings.ReplaceAll(t.TempDir(), "/", "-")
+	t.Cleanup(func() { tell(mark, syscall.SIGKILL) })
+	return mark
+}
+
+// tell sends a signal to all processes with mark, as is done to those of a control group.
+func tell(mark string, sig syscall.Signal) {
+	for _, pid := range marked(mark) {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
 // processes returns all that live and have the mark in their environment.
-func (p *pair) processes() (pids []int) {
+func (p *pair) processes() []int { return marked(p.mark) }
+
+// marked returns the processes that live and have mark in their environment.
+func marked(mark string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(environ), p.mark) {
+		if err == nil && strings.Contains(string(environ), mark) {
 			pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
 			pids = append(pids, pid)
 		}
@@ -67,14 +80,20 @@ func (p *pair) processes() (pids []int) {
 func (p *pair) gone() bool { return !alive(p.group[0]) && !alive(p.group[1]) }
 
 // childrenOf returns the children of a process, with their command line, which is "" for a zombie.
-func childrenOf(parent int) (found map[int]string) {
+func childrenOf(parent int) map[int]string { return processesWith(1, parent) }
+
+// sessionOf returns the processes of the session that a process has begun.
+func sessionOf(first int) map[int]string { return processesWith(3, first) }
+
+// processesWith returns those that have value in a field of /proc/PID/stat, counted from behind the name.
+func processesWith(field, value int) (found map[int]string) {
 	found = make(map[int]string)
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
 		stat, _ := os.ReadFile(file)
 		line, _ := os.ReadFile(filepath.Dir(file) + "/cmdline")
 		fields := strings.Fields(string(stat[strings.LastIndex(string(stat), ")")+1:]))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+		if len(fields) > field && fields[field] == strconv.Itoa(value) {
 			pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
 			found[pid] = string(line)
 		}

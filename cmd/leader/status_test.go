@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -103,22 +102,6 @@ func TestStatusPostgresAndSQLiteShowsHowATermEnded(t *testing.T) {
 		_, out, _ := call(t, at(db), "status")
 		assert.Regexp(t, `(?m)^a +nobody \(last: error\) `, out)
 	})
-}
-
-func TestStatusWatch(t *testing.T) {
-	t.Parallel()
-	db := filepath.Join(t.TempDir(), "app.db")
-	p := hold(t, db, "x", "--node", "web-1")
-	w := start(t, at(db), "status", "--watch", "--json", "x")
-	w.says(`"node":"web-1"`)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	p.status()
-	w.says(`"held":false`)
-	require.NoError(t, w.cmd.Process.Signal(syscall.SIGINT))
-	assert.Zero(t, w.status())
-	lines := strings.Split(strings.TrimSpace(w.out.String()), "\n")
-	assert.Len(t, lines, 2, "only what changes")
-	assert.Empty(t, w.err.String())
 }
 
 // TestStatusMakesNoFile: a mistyped path is an error.
