@@ -61,6 +61,7 @@ type slot struct {
 	free    bool // it has been, and others are to be told
 	losses  uint64
 	err     error // the last one that concerned this name
+	refused bool  // its lock could not be asked for, the last time
 
 	markBy    time.Time // until when the release waits for the mark of its term; zero when it does not
 	lastTerm  Term      // under which a task of ours was started last
@@ -201,7 +202,7 @@ func (l *Leader) startLocked(c *candidate) {
 	c.slot.err = nil
 	l.leading.Store(g.name, g)
 	g.since = c.since
-	l.emitLocked(Event{Kind: Gained, Name: g.name, Term: g.term, Elapsed: g.since.Sub(c.wanted)})
+	l.emitLocked(g.event(Event{Kind: Gained, Elapsed: g.since.Sub(c.wanted)}))
 }
 
 // stop notes that the task of g was told to stop by its caller.
@@ -210,7 +211,7 @@ func (l *Leader) stop(c *candidate, g *grant, cause error) {
 	defer l.mu.Unlock()
 	if c.grant == g && c.state == StateLeading {
 		l.stopLocked(c, ReasonCaller)
-		l.emitLocked(Event{Kind: Stopping, Name: g.name, Reason: g.why, Err: cause})
+		l.emitLocked(g.event(Event{Kind: Stopping, Reason: g.why, Err: cause}))
 	}
 }
 
@@ -243,12 +244,12 @@ func (l *Leader) finish(c *candidate, g *grant, ended, failure error, reason End
 	l.expireLocked() // when in doubt whether the lock is held, it is not
 	l.leading.CompareAndDelete(g.name, g)
 	if c.state != StateLeading && failure != nil {
-		l.emitLocked(Event{Kind: Failed, Name: g.name, Reason: g.why, Err: failure})
+		l.emitLocked(g.event(Event{Kind: Failed, Reason: g.why, Err: failure}))
 	}
 	g.worker.running--
 	l.poke() // its session may have been waiting for this task
 	o := outcome{resigned: l.resigned}
-	g.reason, c.wanted = reason, time.Now()
+	g.reason, g.pausing, c.wanted = reason, down != nil && !l.resigned && ended == nil, time.Now()
 	if l.resigned && c.state != StateLeading {
 		g.reason = EndResigned
 	}
@@ -357,7 +358,7 @@ func (l *Leader) freeing(c *candidate) {
 		c.freed = true // gone with its session
 		if g != nil && g.cancel != nil && !lostAlready(g) {
 			l.endTermLocked(g, g.reason)
-			l.emitLocked(Event{Kind: Released, Name: g.name, Reason: g.stopReason(), Elapsed: g.led(), Err: l.err})
+			l.emitLocked(g.event(Event{Kind: Released, Reason: g.stopReason(), Elapsed: g.led(), Err: g.lease.err()}))
 		}
 		return
 	}

@@ -4,7 +4,7 @@ package leader
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"time"
 )
@@ -21,6 +21,8 @@ const (
 	// markGap is the time between two tries to mark the end of a term whose row is locked.
 	markGap = 10 * time.Millisecond
 )
+
+var errRowLocked = errors.New("others have locked its row in leader_terms with a transaction")
 
 // clerk is what is to be done, and is being done, at the table of terms, apart from the session: a row that is locked, or a commit
 // that waits for a standby, must not hold up a proof. One goroutine at a time does what needs no waiting, a few others wait.
@@ -178,10 +180,9 @@ func (l *Leader) markedAllLocked(ends, locked []termEnd, err error) {
 	late := slices.DeleteFunc(slices.Clone(locked), func(e termEnd) bool { return now.Before(e.by) })
 	switch {
 	case err != nil:
-		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: err})
+		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: err, more: &more{names: namesOf(ends)}})
 	case len(late) > 0:
-		err := fmt.Errorf("%d rows of leader_terms are locked by transactions of others", len(late))
-		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: err})
+		l.clerkFailsLocked(markWork, Event{Kind: Unmarked, Err: errRowLocked, more: &more{names: namesOf(late)}})
 	case len(locked) == 0:
 		l.clerk.failing &^= markWork
 	}

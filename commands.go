@@ -83,10 +83,10 @@ func (l *Leader) proveLocked() {
 		}
 		if err != nil {
 			l.counts.ProofErrors++
-			l.err = err // the session lives, but has proved nothing: the lease goes on running down
+			l.err, l.proofErr = err, err // the session lives, but has proved nothing: the lease goes on running down
 			return
 		}
-		l.failures = 0
+		l.failures, l.proofErr = 0, nil
 		if l.tryFailures == 0 {
 			l.err = nil
 		}
@@ -162,7 +162,7 @@ func (l *Leader) tellLocked() {
 func (l *Leader) toldLocked(w *worker, keys []int64, untold error) {
 	_, over := errors.AsType[*sessionError](untold)
 	if untold != nil && !over {
-		l.emitLocked(Event{Kind: Untold, Err: untold})
+		l.emitLocked(Event{Kind: Untold, Err: untold, more: &more{names: l.namesLocked(keys)}})
 	}
 	l.givenBackLocked(keys)
 	if over { // only then: these locks did not end with it
@@ -203,7 +203,11 @@ func (l *Leader) freedLocked(s *slot, kind EventKind, why Reason, err error) {
 	c.grant = nil
 	c.freed = true
 	if g.cancel != nil { // its task had started
-		l.emitLocked(Event{Kind: kind, Name: s.name, Term: g.term, Reason: why, Elapsed: g.led(), Err: err})
+		e := g.event(Event{Kind: kind, Reason: why, Elapsed: g.led(), Err: err})
+		if g.pausing {
+			e.more.variant = pausing
+		}
+		l.emitLocked(e)
 	}
 	c.signal()
 }
@@ -323,37 +327,30 @@ func (l *Leader) answeredLocked(keys []int64, some *keysError, number uint64) {
 			if _, waits := l.contenders[s]; waits {
 				l.waitingLocked(s.first())
 			}
+			s.refused = false
 			l.refuseLocked(s, number)
 		default:
-			if s.err == nil {
-				l.emitLocked(Event{Kind: Refused, Name: s.name, Err: some.err})
+			if !s.refused {
+				s.refused = true
+				l.forgetWaitLocked(s)
+				l.emitLocked(Event{Kind: Refused, Name: s.name, Err: some.err, more: &more{wait: l.opts.Retry}})
 			}
 			s.err = some.err
 		}
 	}
 }
 
-// waitingLocked tells once that somebody else has the lock that a Run waits for. It is not inlined: its event would make the
-// stacks of all callers who wait twice as large.
-//
-//go:noinline
-func (l *Leader) waitingLocked(c *candidate) {
-	if !c.once && !c.waiting {
-		c.waiting = true
-		l.emitLocked(Event{Kind: Waiting, Name: c.slot.name})
-	}
-}
-
 // tryFailedLocked backs off: the session lives, and so do the tasks.
 func (l *Leader) tryFailedLocked(keys []int64, err error, now time.Time) {
 	if l.tryFailures == 0 {
-		l.emitLocked(Event{Kind: Refused, Err: err})
+		l.emitLocked(Event{Kind: Refused, Err: err, more: &more{names: l.namesLocked(keys)}})
 	}
 	l.err = err
 	for _, key := range keys {
 		if s := l.keys[key]; s != nil {
 			if _, waits := l.contenders[s]; waits {
 				s.err = err
+				l.forgetWaitLocked(s)
 			}
 		}
 	}

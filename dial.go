@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -117,7 +116,7 @@ func (l *Leader) dialed(d *dial, s session, failed trouble) bool {
 func (l *Leader) dialFailedLocked(t trouble, now time.Time) {
 	l.counts.ConnectErrors++
 	if t.final {
-		l.emitLocked(Event{Kind: Unsupported, Err: t.err})
+		l.emitLocked(Event{Kind: Unsupported, Err: t.err, more: &more{names: l.namesWaitingLocked()}})
 	} else if !t.full || len(l.retired) == 0 { // our own that is held open may be the one too many
 		l.tellTroubleLocked(t)
 	}
@@ -139,21 +138,21 @@ func (l *Leader) tellTroubleLocked(t trouble) {
 		l.troubles = make(map[string]struct{})
 	}
 	l.troubles[t.kind] = struct{}{}
-	l.emitLocked(Event{Kind: Unreachable, Err: t.err})
+	l.emitLocked(Event{Kind: Unreachable, Err: t.err, more: &more{names: l.namesWaitingLocked()}})
 }
 
 // connectedLocked takes up a new session.
 func (l *Leader) connectedLocked(s session) {
 	now := time.Now()
 	info := s.about()
-	w := &worker{session: s, info: info, lease: &lease{clock: l.clock}}
+	w := &worker{session: s, info: info, lease: &lease{clock: l.clock}, generation: l.generation}
 	if l.backend.expires() {
 		w.lease.length = l.opts.Lease
 	}
 	w.lease.renew(info.proved)
 	l.workers++
 	l.counts.Connects++
-	l.current, l.since, l.err, l.troubles = w, now, nil, nil
+	l.current, l.since, l.err, l.troubles, l.proofErr = w, now, nil, nil, nil
 	go w.run(l.post, // ends when the loop has called end or kill
 		func(keys []int64) { l.heardLocked(w, keys) },
 		func(keys []int64) { l.pleadedLocked(w, keys) },
@@ -171,8 +170,8 @@ func (l *Leader) connectedLocked(s session) {
 		l.resting = false
 		return
 	}
-	where := []slog.Attr{slog.String("place", l.place), slog.String("namespace", l.namespace)}
-	l.emitLocked(Event{Kind: Connected, Err: info.warning, where: where})
+	m := &more{names: l.namesWaitingLocked(), place: l.place, namespace: l.namespace}
+	l.emitLocked(Event{Kind: Connected, Err: info.warning, more: m})
 }
 
 // nameLocked fixes the namespace at the first connection, for good: names must not change their meaning.

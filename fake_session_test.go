@@ -190,7 +190,9 @@ func (s *fakeSession) serveLocking(kind string, serve func(first int, fail bool)
 }
 
 func (s *fakeSession) about() sessionInfo {
-	return sessionInfo{namespace: "fake", place: "memory", pid: s.pid, proved: s.last, reads: !s.backend.durable}
+	return sessionInfo{
+		namespace: "fake", place: "memory", pid: s.pid, proved: s.last, reads: !s.backend.durable, warning: s.backend.warning,
+	}
 }
 
 func (s *fakeSession) try(keys []int64) (held []int64, err error) {

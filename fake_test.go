@@ -122,6 +122,7 @@ type fakeBackend struct {
 	setUp    time.Duration // what the answer to the last statement of opening a session takes
 	lag      time.Duration // of the answers to all statements of new sessions
 	dark     bool          // new sessions have no link
+	warning  error         // of new sessions
 	faults   map[string][]fakeFault
 
 	dials    int

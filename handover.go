@@ -53,7 +53,7 @@ func (l *Leader) pleadedLocked(w *worker, keys []int64) {
 		c.grant.pleaded = true
 		c.grant.cancel(ErrHandOver)
 		l.stopLocked(c, ReasonHandOver)
-		l.emitLocked(Event{Kind: Stopping, Name: s.name, Reason: ReasonHandOver, Err: ErrHandOver})
+		l.emitLocked(c.grant.event(Event{Kind: Stopping, Reason: ReasonHandOver, Err: ErrHandOver}))
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 var (
 	errOutside  = errors.New("leader: the context is not that of a task")
 	errReturned = errors.New("the task has returned")
-	errLeaseEnd = errors.New("the lease has ended: no proof of the session in time")
+	errLeaseEnd = errors.New("the lease has ended: the session was not proved in time, " +
+		"as the database did not answer or this process stood still")
 )
 
 // reading is one look at both clocks. The monotonic clock stands still while the machine sleeps, and the wall clock can
@@ -72,6 +73,14 @@ func (s *lease) err() error {
 	return nil
 }
 
+// leaseError is the end of a lease whose last proof was answered with an error. It is formatted when somebody reads it.
+type leaseError struct{ last error }
+
+func (e *leaseError) Error() string {
+	return fmt.Sprintf("the lease has ended: the session was not proved in time, as the last proof failed: %v", e.last)
+}
+func (e *leaseError) Unwrap() []error { return []error{errLeaseEnd, e.last} }
+
 // grant is one leadership of one name: from the lock to the return of the task.
 type grant struct {
 	leader *Leader
@@ -86,6 +95,7 @@ type grant struct {
 	reason   EndReason // of the term, when the task has returned
 	kept     bool      // lost, but the session has the lock
 	pleaded  bool      // somebody has asked for a handover
+	pausing  bool      // the name is left to others now that its task has returned
 	since    time.Time // when its task started
 	why      Reason    // its task was told to stop; "" if it was not
 	term     Term      // set before the task starts

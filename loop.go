@@ -59,6 +59,7 @@ type state struct {
 	resting    bool                // the lack of it is on purpose, and nothing has gone wrong since; never beside current
 	restUntil  time.Time           // then there is to be a session again; sooner if somebody asks
 	err        error               // why there is no session; or the last error
+	proofErr   error               // of the last proof
 	losses     uint64
 	counts     Counts
 	proofTook  time.Duration // the last one
@@ -260,7 +261,11 @@ func (l *Leader) idleLocked(now time.Time, due func(time.Time)) (done bool) {
 		}
 	case w != nil:
 		l.hangUpLocked(now)
-		l.emitLocked(Event{Kind: Disconnected})
+		e := Event{Kind: Disconnected}
+		if l.resigned {
+			e.more = &more{variant: resigned}
+		}
+		l.emitLocked(e)
 	case l.dial != nil:
 		l.dial.cancel()
 		l.dial.unwanted = true

@@ -16,7 +16,11 @@ type stopping struct {
 // expireLocked gives the session up when it has not been proved for the length of the lease.
 func (l *Leader) expireLocked() {
 	if l.current != nil && l.current.lease.expired(l.clock.read()) {
-		l.loseLocked(errLeaseEnd, false)
+		reason := errLeaseEnd
+		if l.proofErr != nil {
+			reason = &leaseError{l.proofErr}
+		}
+		l.loseLocked(reason, false)
 	}
 }
 
@@ -42,9 +46,11 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	l.losses++
 	w.lease.end(reason) // all at once, before any single one
 	why := sessionReason(reason, ended)
-	l.emitLocked(Event{Kind: Disconnected, Reason: why, Err: reason})
+	l.emitLocked(Event{Kind: Disconnected, Reason: why, Err: reason, more: &more{names: l.namesHeldLocked(w)}})
 	for _, s := range l.slots {
 		l.loseSlotLocked(s, why, reason)
+		s.refused = false
+		l.forgetWaitLocked(s)
 	}
 	l.generation++ // after what is told of the old one
 	w.unwanted(l.frees...)
@@ -82,8 +88,12 @@ func (l *Leader) loseSlotLocked(s *slot, why Reason, reason error) {
 		l.contendLocked(s)
 		return
 	}
+	e := g.event(Event{Kind: Lost, Reason: why, Elapsed: g.led(), Err: reason})
+	if g.why == ReasonCaller || g.why == ReasonResigned { // before
+		e.more.variant = stopped
+	}
 	l.stopLocked(c, why)
-	l.emitLocked(Event{Kind: Lost, Name: s.name, Term: g.term, Reason: why, Elapsed: g.led(), Err: reason})
+	l.emitLocked(e)
 }
 
 // dropRetiredLocked closes the sessions whose tasks have returned, or whose locks the server has freed by now. Its time is
@@ -133,7 +143,7 @@ func (l *Leader) overrunLocked(now time.Time, due func(time.Time)) {
 			}
 			if c.grant.over.Load() != &errReturned {
 				c.state = StateOverrun
-				l.emitLocked(Event{Kind: Overrun, Name: c.slot.name, Reason: c.grant.why, Err: c.slot.err})
+				l.emitLocked(c.grant.event(Event{Kind: Overrun, Reason: c.grant.why, Err: c.slot.err}))
 			}
 		}
 		l.stopping = l.stopping[1:]

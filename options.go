@@ -65,7 +65,8 @@ type Options struct {
 	// NoHandover has this Leader ignore requests of others to hand a name over ([ErrHandOver]), which whoever may connect to the
 	// database can make. They are heard on PostgreSQL only.
 	NoHandover bool
-	// Logger gets a line for each transition. Its handler may block: that delays no proof. Default: nothing is logged.
+	// Logger gets a line for each transition, which says what happens next: see docs/logs.md. Its handler may block: that
+	// delays no proof. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

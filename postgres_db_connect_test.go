@@ -79,7 +79,7 @@ func TestPostgresServerFull(t *testing.T) {
 	assert.LessOrEqual(t, proxy.Accepted()-accepted, 25, "it backs off")
 	free()
 	t.Logf("b leads %v after a slot was free", dbLeads(t, b, "b"))
-	assert.Equal(t, map[string]int{"session not opened, trying on": 1, "session opened": 1, "leadership gained": 1}, log.settled(t, b))
+	assert.Equal(t, map[string]int{"database session not opened, retrying": 1, "database session opened": 1, "leadership gained": 1}, log.settled(t, b))
 
 	// Whoever loses its session loses its slot too, unless it is the fastest to come back.
 	pid := int32(a.Status().SessionPID)
@@ -185,7 +185,7 @@ func TestPostgresServerStarting(t *testing.T) {
 	t.Logf("leads %v after the server was up", time.Since(started))
 	counts := log.settled(t, l)
 	dbTroubles(t, counts)
-	assert.Equal(t, map[string]int{"session over": 1, "leadership lost": 1, "session opened": 1, "leadership gained": 1}, counts)
+	assert.Equal(t, map[string]int{"database session lost": 1, "leadership lost": 1, "database session opened": 1, "leadership gained": 1}, counts)
 }
 
 // TestPostgresFleetComesBackSpread is C29: a server is down for 10 s, and what comes back after it must not come at once. It

@@ -262,7 +262,7 @@ func TestPostgresConnectionLimitIsWaitedFor(t *testing.T) {
 	assert.LessOrEqual(t, proxy.Accepted(), 25, "it backs off")
 	require.NoError(t, first.Close(t.Context()))
 	t.Logf("leads %v after the slot was free", dbLeads(t, l, "a"))
-	assert.Equal(t, map[string]int{"session not opened, trying on": 1, "session opened": 1, "leadership gained": 1}, log.settled(t, l))
+	assert.Equal(t, map[string]int{"database session not opened, retrying": 1, "database session opened": 1, "leadership gained": 1}, log.settled(t, l))
 }
 
 func TestPostgresHolder(t *testing.T) {

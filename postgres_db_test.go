@@ -284,7 +284,7 @@ func TestPostgresRestartsAreLossesThatPass(t *testing.T) {
 	server := pgtest.Start(t)
 	dbCheckLeaks(t, server.URL())
 	l, run, log := dbLogged(t, server.URL())
-	require.Equal(t, map[string]int{"session opened": 1, "leadership gained": 1}, log.settled(t, l))
+	require.Equal(t, map[string]int{"database session opened": 1, "leadership gained": 1}, log.settled(t, l))
 	for i, down := range []struct {
 		mode string
 		time time.Duration
@@ -299,7 +299,7 @@ func TestPostgresRestartsAreLossesThatPass(t *testing.T) {
 		t.Logf("%s, down %v: leads %v after the server was up", down.mode, down.time, time.Since(up))
 		counts := log.settled(t, l)
 		dbTroubles(t, counts)
-		assert.Equal(t, map[string]int{"session over": 1, "leadership lost": 1, "session opened": 1, "leadership gained": 1}, counts)
+		assert.Equal(t, map[string]int{"database session lost": 1, "leadership lost": 1, "database session opened": 1, "leadership gained": 1}, counts)
 	}
 	conn := pgtest.Connect(t, server.URL())
 	var took []time.Duration
@@ -328,6 +328,6 @@ func (b *dbLog) settled(t *testing.T, l *leader.Leader) map[string]int {
 // listening, shutting down, and starting up, and not one for each attempt.
 func dbTroubles(t *testing.T, counts map[string]int) {
 	t.Helper()
-	assert.LessOrEqual(t, counts["session not opened, trying on"], 4)
-	delete(counts, "session not opened, trying on")
+	assert.LessOrEqual(t, counts["database session not opened, retrying"], 4)
+	delete(counts, "database session not opened, retrying")
 }

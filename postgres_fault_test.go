@@ -453,6 +453,7 @@ func testPostgresCut(t *testing.T, dsn string, cut func(*pgtest.Proxy)) {
 		setDial(l, time.Now())
 		i := r.get(nil)[n]
 		assert.ErrorIs(t, i.cause, ErrLost)
+		assert.ErrorContains(t, i.cause, "has closed the connection without a word")
 		notices = append(notices, i.told.Sub(at))
 		poll(t, soon, "led anew", func() bool { return len(r.get(nil)) == n+2 })
 	}

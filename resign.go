@@ -117,7 +117,7 @@ func (l *Leader) resignLocked() {
 			c.grant.cancel(ErrResigned)
 			if c.state == StateLeading {
 				l.stopLocked(c, ReasonResigned)
-				l.emitLocked(Event{Kind: Stopping, Name: s.name, Reason: ReasonResigned, Err: ErrResigned})
+				l.emitLocked(c.grant.event(Event{Kind: Stopping, Reason: ReasonResigned, Err: ErrResigned}))
 			}
 		}
 	}

@@ -105,9 +105,10 @@ func (e *keysError) Unwrap() error { return e.err }
 
 // worker runs one session: commands of the loop, one at a time, and the wait for news in between.
 type worker struct {
-	session session
-	info    sessionInfo
-	lease   *lease
+	session    session
+	info       sessionInfo
+	lease      *lease
+	generation uint64
 
 	running int     // tasks that hold a lock of this session; guarded by Leader.mu, like the next two
 	busy    bool    // a command is under way

@@ -333,13 +333,22 @@ func (s *pgSession) over(err error) error {
 	case s.fatal != nil:
 		return &sessionError{err: s.fatal, ended: true}
 	case failure != nil:
-		return &sessionError{err: *failure, ended: endOfPeer(*failure)}
+		return hungUp(*failure)
 	case errors.Is(err, errMoved):
 		return &sessionError{err: errMoved}
 	case sqlState(err) == noSuchStatement:
 		return &sessionError{err: fmt.Errorf("%w: %w", errForgotten, err)}
 	case err != nil && s.conn.IsClosed():
-		return &sessionError{err: err, ended: endOfPeer(err)} // as by a close_notify of TLS
+		return hungUp(err) // as by a close_notify of TLS
 	}
 	return nil
+}
+
+// hungUp is the end of a session whose connection broke. A bare EOF would tell nobody what has ended.
+func hungUp(err error) error {
+	if !endOfPeer(err) {
+		return &sessionError{err: err}
+	}
+	err = fmt.Errorf("the server, or something on the way to it, has closed the connection without a word: %w", err)
+	return &sessionError{err: err, ended: true}
 }

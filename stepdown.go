@@ -52,7 +52,7 @@ func (l *Leader) coolLocked(s *slot, down *stepDown) {
 	s.err = down
 	maps.DeleteFunc(l.pauses, func(_ string, until time.Time) bool { return !now.Before(until) })
 	l.pauses[s.name] = s.coolUntil
-	l.emitLocked(Event{Kind: SteppedDown, Name: s.name, Err: down})
+	l.emitLocked(Event{Kind: SteppedDown, Name: s.name, Err: down, more: &more{wait: s.coolUntil.Sub(now)}})
 }
 
 // cool keeps this Leader from the name of c, whose lock was given back, and has c contend again after the pause, unless it is a

@@ -144,7 +144,7 @@ func (l *Leader) blockedLocked(t *takeover, b Blocker, why error) {
 	t.blocker, t.slot.err = b, why
 	if !t.told {
 		t.told = true
-		l.emitLocked(Event{Kind: Blocked, Name: t.slot.name, Err: why})
+		l.emitLocked(t.grant.event(Event{Kind: Blocked, Err: why}))
 	}
 }
 
@@ -156,7 +156,7 @@ func (l *Leader) begunOneLocked(t *takeover, b termBegun) {
 	t.clean = b.clean || own
 	if t.void() {
 		if t.clean {
-			l.endLocked(t.want.key, b.term, EndUnused)
+			l.endLocked(termEnd{key: t.want.key, name: t.want.name, term: b.term, reason: EndUnused})
 		}
 		return
 	}
@@ -168,7 +168,9 @@ func (l *Leader) begunOneLocked(t *takeover, b termBegun) {
 	}
 	if wait := time.Until(t.startAt); wait > 0 {
 		t.slot.err = fmt.Errorf("nobody said that the last term has ended: its task may still be stopping, so the takeover waits for another %v", wait.Round(time.Millisecond))
-		l.emitLocked(Event{Kind: Delayed, Name: t.slot.name, Term: b.term, Err: t.slot.err})
+		e := t.grant.event(Event{Kind: Delayed, Err: t.slot.err})
+		e.more.wait = wait
+		l.emitLocked(e)
 	}
 	l.delayed = append(l.delayed, t)
 }
@@ -199,9 +201,15 @@ func (l *Leader) takeoversFailedLocked(failed []*takeover, err error) {
 		return
 	}
 	err = fmt.Errorf("begin a term: %w", err)
+	var names []string
+	for _, t := range failed {
+		names = append(names, t.slot.name)
+	}
 	e := Event{Kind: TermsRefused, Err: err}
-	if len(failed) == 1 {
-		e.Name = failed[0].slot.name
+	if len(names) == 1 {
+		e.Name = names[0]
+	} else {
+		e.more = &more{names: names}
 	}
 	l.clerkFailsLocked(beginWork, e)
 	for _, t := range failed {
@@ -265,7 +273,8 @@ func keysOf(grants []*grant) []int64 {
 // verifiedLocked is the answer. An error proves nothing: locks are proved by the session, and Fence asks the table itself.
 func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err error) {
 	if err != nil {
-		l.clerkFailsLocked(checkWork, Event{Kind: TermsRefused, Err: fmt.Errorf("check the terms: %w", err)})
+		m := &more{variant: checking, names: l.namesLocked(keysOf(leading))}
+		l.clerkFailsLocked(checkWork, Event{Kind: TermsRefused, Err: fmt.Errorf("check the terms: %w", err), more: m})
 		l.err = err
 		return
 	}
@@ -288,12 +297,13 @@ func (l *Leader) verifiedLocked(leading []*grant, rows map[int64]termRow, err er
 // endTermLocked has the end of g marked, without waiting for that.
 func (l *Leader) endTermLocked(g *grant, reason EndReason) {
 	if g.term != 0 {
-		l.endLocked(g.key, g.term, reason)
+		l.endLocked(termEnd{key: g.key, name: g.name, term: g.term, reason: reason})
 	}
 }
 
-func (l *Leader) endLocked(key int64, term Term, reason EndReason) {
-	l.clerk.ends = append(l.clerk.ends, termEnd{key, term, reason, time.Now().Add(markTimeout)})
+func (l *Leader) endLocked(e termEnd) {
+	e.by = time.Now().Add(markTimeout)
+	l.clerk.ends = append(l.clerk.ends, e)
 }
 
 // markLocked has the end of g marked before its lock is given back, and tells whether there is something to wait for.

@@ -102,6 +102,7 @@ type termBegun struct {
 // termEnd marks the end of a term.
 type termEnd struct {
 	key    int64
+	name   string
 	term   Term
 	reason EndReason
 	by     time.Time // until when to try, while somebody has the row locked

@@ -4,7 +4,6 @@ package leader
 
 import (
 	"context"
-	"log/slog"
 	"time"
 )
 
@@ -22,7 +21,8 @@ const (
 	Unsupported EventKind = "unsupported"
 	// Disconnected means that the session is over: lost, because of Err, or closed for want of work.
 	Disconnected EventKind = "disconnected"
-	// Waiting means that a Run stands by: another process has the lock of Name, or another Run of this one.
+	// Waiting means that a Run stands by: another process has the lock of Name, or another Run of this one. It is told once, and
+	// again after a session was lost or a question for the lock was refused.
 	Waiting EventKind = "waiting"
 	// Gained means that the task of Name starts.
 	Gained EventKind = "gained"
@@ -38,8 +38,8 @@ const (
 	Failed EventKind = "failed"
 	// SteppedDown means that a task has asked for a pause with [StepDown], because of Err: its name is left to other processes.
 	SteppedDown EventKind = "stepped down"
-	// Refused means that the database did not answer the question for locks, for the first time since it did. It is asked
-	// again; tasks go on.
+	// Refused means that the database did not answer the question for locks, or for that of Name, for the first time since it
+	// did or since the session was opened. It is asked again; tasks go on.
 	Refused EventKind = "refused"
 	// Blocked means that a takeover waits for a transaction of somebody else, as one that was fenced: Err says which.
 	Blocked EventKind = "blocked"
@@ -62,14 +62,14 @@ type Event struct {
 	Kind       EventKind
 	Name       string // of the task; "" for what concerns the session
 	Generation uint64 // of the session that the event belongs to; see Status
-	Term       Term   // of what was gained or lost, with Options.Terms
+	Term       Term   // of the leadership, with Options.Terms
 	Reason     Reason // of the end of a session or leadership, or for which a task was told to stop; else ""
 	// Elapsed is, in Gained, the time since the name was wanted: since the call of Run or Try, or since the last task of that
 	// call returned; in Lost and Released the time since Gained; else 0.
 	Elapsed time.Duration
 	Err     error // why, where something went wrong. Encode its text: most errors are {} in JSON
 
-	where []slog.Attr // of a session opened, for the log
+	more *more // for the log
 }
 
 // backlog is how many events are kept for a reader of Watch who does not read.
@@ -131,13 +131,39 @@ func (h *hub) close() {
 
 func (l *Leader) emitLocked(e Event) {
 	l.hub.seq++
-	e.Seq, e.Time, e.Generation = l.hub.seq, time.Now(), l.generation
+	e.Seq, e.Time = l.hub.seq, time.Now()
+	if e.more == nil || !e.more.granted { // else it has that of its session, which may have been given up before
+		e.Generation = l.generation
+	}
 	if l.logs != nil && !l.logs.closed {
 		l.logs.send(e)
 		l.logSeq = e.Seq
 	}
+	e.more = nil
 	for w := range l.hub.watchers {
 		w.send(e)
+	}
+}
+
+// waitingLocked tells once that somebody else has the lock that a Run waits for. It is not inlined: its event would make the
+// stacks of all callers who wait twice as large.
+//
+//go:noinline
+func (l *Leader) waitingLocked(c *candidate) {
+	if !c.once && !c.waiting {
+		c.waiting = true
+		m := &more{wait: l.opts.Retry}
+		if c != c.slot.first() {
+			m = &more{variant: behind}
+		}
+		l.emitLocked(Event{Kind: Waiting, Name: c.slot.name, more: m})
+	}
+}
+
+// forgetWaitLocked has it told anew that somebody else has the lock of s: after trouble that is what tells of its end.
+func (l *Leader) forgetWaitLocked(s *slot) {
+	if c := s.first(); c != nil && c.grant == nil {
+		c.waiting = false
 	}
 }
 
@@ -156,79 +182,4 @@ func (l *Leader) Watch(ctx context.Context) <-chan Event {
 		w.stop()
 	})
 	return w.events
-}
-
-// startLogLocked starts the goroutine that writes the log, if there is a Logger: its handler is code of the user and may
-// block. It ends when it has written what was emitted until the loop ended. As long as an old one blocks there is no new
-// one, and what is not written is counted.
-func (l *Leader) startLogLocked() {
-	if l.opts.Logger == nil || l.logs != nil && !l.logs.closed {
-		return
-	}
-	if l.logged != nil {
-		select {
-		case <-l.logged:
-		default:
-			return
-		}
-	}
-	w, logged := &watcher{events: make(chan Event, backlog)}, make(chan struct{})
-	l.logs, l.logged = w, logged
-	seq := l.logSeq
-	go func() {
-		defer close(logged)
-		log := l.opts.Logger.With(slog.String("node", l.opts.Node))
-		for e := range w.events {
-			if e.Seq != seq+1 {
-				log.WarnContext(context.Background(), "log events dropped", slog.Uint64("count", e.Seq-seq-1))
-			}
-			seq = e.Seq
-			e.log(log)
-		}
-	}()
-}
-
-// log writes e: what is retried as a warning, the rest as information.
-func (e Event) log(log *slog.Logger) {
-	attrs := []slog.Attr{slog.Uint64("generation", e.Generation)}
-	if e.Name != "" {
-		attrs = append(attrs, slog.String("name", e.Name))
-	}
-	if e.Term != 0 {
-		attrs = append(attrs, slog.Int64("term", int64(e.Term)))
-	}
-	attrs = append(attrs, e.where...)
-	level := slog.LevelInfo
-	if e.Err != nil {
-		attrs = append(attrs, slog.Any("err", e.Err))
-		if e.Kind != Stopping && e.Kind != Lost {
-			level = slog.LevelWarn
-		}
-	}
-	if e.Kind == Overrun {
-		level = slog.LevelWarn
-	}
-	log.LogAttrs(context.Background(), level, messages[e.Kind], attrs...) //nolint:sloglint // constant all the same
-}
-
-// messages are the constant texts of the log.
-var messages = map[EventKind]string{ //nolint:gochecknoglobals // a constant that Go cannot express
-	Connected:    "session opened",
-	Unreachable:  "session not opened, trying on",
-	Unsupported:  "session not opened, giving up",
-	Disconnected: "session over",
-	Waiting:      "standing by, somebody else leads",
-	Gained:       "leadership gained",
-	Stopping:     "task told to stop",
-	Lost:         "leadership lost",
-	Released:     "leadership released",
-	Overrun:      "task has not stopped in time",
-	Failed:       "stopped task returned an error",
-	SteppedDown:  "stepped down, others may lead",
-	Refused:      "locks not asked for, trying on",
-	Blocked:      "takeover waits for a transaction",
-	Delayed:      "takeover delayed",
-	TermsRefused: "terms not begun or not checked, trying on",
-	Unmarked:     "end of a term not marked",
-	Untold:       "release not told to others",
 }

