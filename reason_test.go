@@ -178,6 +178,7 @@ func testStatusCounts(t *testing.T) {
 	assert.Zero(t, before.Counts.ProofErrors)
 	assert.Zero(t, before.Counts.TryErrors)
 	assert.Zero(t, before.ProofTook)
+	assert.Equal(t, 6*time.Second, before.Lease, "the default, for those who compare")
 
 	b.fault(kindProve, fakeFault{err: errFakeSoft})
 	b.fault(kindProve, fakeFault{delay: 300 * time.Millisecond})

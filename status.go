@@ -50,6 +50,7 @@ type Status struct {
 	ProofAge  time.Duration
 	ProofTook time.Duration // that the last good proof took, from when it was sent; 0 before the first one
 	Counts    Counts
+	Lease     time.Duration // Options.Lease, or its default: leadership ends when ProofAge reaches it
 	// Err is why there is no session, or what last went wrong on it and is being retried; nil if all is well.
 	Err error
 
@@ -87,6 +88,7 @@ func (l *Leader) Status() Status {
 		ProofAge:   -1,
 		ProofTook:  l.proofTook,
 		Counts:     l.counts,
+		Lease:      l.opts.Lease,
 		Err:        l.err,
 	}
 	if w := l.current; w != nil {
