@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+
+package leaderotel_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/oxygenhub/leader"
+	"github.com/oxygenhub/leader/leaderotel"
+	"github.com/oxygenhub/leader/leadertest"
+)
+
+// traced returns a rig whose spans are recorded.
+func traced(t *testing.T, opts leader.Options) (rig, *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	return newRig(t, opts, leaderotel.Options{TracerProvider: provider, Attributes: []attribute.KeyValue{attribute.String("place", "east")}}), spans
+}
+
+// the returns the only span, when it has ended.
+func the(t *testing.T, spans *tracetest.SpanRecorder) sdktrace.ReadOnlySpan {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(spans.Ended()) > 0 }, soon, time.Millisecond)
+	require.Len(t, spans.Ended(), 1)
+	return spans.Ended()[0]
+}
+
+// events are what a span has heard, as "lost connection".
+func events(span sdktrace.ReadOnlySpan) (all []string) {
+	for _, e := range span.Events() {
+		text := e.Name
+		for _, a := range e.Attributes {
+			if a.Key == leaderotel.KeyReason || a.Key == "exception.message" {
+				text += " " + a.Value.AsString()
+			}
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func TestTaskIsASpan(t *testing.T) {
+	r, spans := traced(t, quick())
+	var term leader.Term
+	require.NoError(t, r.Run(t.Context(), name, r.Task(name, func(ctx context.Context) error {
+		term, _ = leader.TermOf(ctx)
+		require.True(t, trace.SpanFromContext(ctx).IsRecording())
+		return r.Part(name, "load", func(context.Context) error { return nil })(ctx)
+	})))
+	require.Len(t, spans.Ended(), 2)
+	part, span := spans.Ended()[0], spans.Ended()[1]
+	assert.Equal(t, "lead invoices", span.Name())
+	assert.Equal(t, []attribute.KeyValue{
+		attribute.String("place", "east"), leaderotel.KeyName.String(name), leaderotel.KeyNode.String("web-1"),
+		leaderotel.KeyNamespace.String(leadertest.Namespace), leaderotel.KeyTerm.Int64(int64(term)),
+	}, span.Attributes())
+	assert.Equal(t, codes.Unset, span.Status().Code)
+	assert.Empty(t, span.Events())
+	assert.Equal(t, "load invoices", part.Name())
+	assert.Equal(t, span.SpanContext().SpanID(), part.Parent().SpanID())
+	assert.Contains(t, part.Attributes(), leaderotel.KeyTerm.Int64(int64(term)))
+}
+
+func TestSpanOfAServicesRoundHasNoParent(t *testing.T) {
+	r, spans := traced(t, quick())
+	require.NoError(t, r.Run(t.Context(), name, func(ctx context.Context) error {
+		round := r.Part(name, "round", func(context.Context) error { return nil })
+		return errors.Join(round(ctx), round(ctx))
+	}))
+	require.Len(t, spans.Ended(), 2)
+	assert.False(t, spans.Ended()[0].Parent().IsValid())
+	assert.NotEqual(t, spans.Ended()[0].SpanContext().TraceID(), spans.Ended()[1].SpanContext().TraceID())
+}
+
+func TestSpanTellsOfALoss(t *testing.T) {
+	r, spans := traced(t, quick())
+	start(t, r.Leader, r.Task(name, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	leads(t, r.Leader)
+	r.store.Session("web-1").End()
+	span := the(t, spans)
+	assert.Equal(t, []string{"lost connection"}, events(span), "nor the error of a task that was told")
+	assert.Equal(t, codes.Error, span.Status().Code)
+	assert.Contains(t, span.Status().Description, "leadership lost")
+	assert.Contains(t, span.Attributes(), leaderotel.KeyReason.String("connection"))
+}
+
+func TestSpanTellsOfAStopAndAnOverrun(t *testing.T) {
+	opts := quick()
+	opts.StopTimeout = 10 * time.Millisecond
+	r, spans := traced(t, opts)
+	leave := make(chan struct{})
+	_, ended := start(t, r.Leader, r.Task(name, func(context.Context) error {
+		<-leave
+		return errors.New("disk full")
+	}))
+	leads(t, r.Leader)
+	resigned := make(chan error, 1)
+	go func() { resigned <- r.Resign(context.Background()) }()
+	r.has(t, points{"leader.transitions{event=overrun,name=invoices}": 1})
+	close(leave)
+	require.ErrorIs(t, get(t, ended), leader.ErrResigned)
+	require.NoError(t, get(t, resigned))
+	span := the(t, spans)
+	assert.Equal(t, []string{"stopping resigned", "overrun resigned", "exception disk full"}, events(span))
+	assert.Equal(t, codes.Error, span.Status().Code)
+	assert.Equal(t, "disk full", span.Status().Description)
+}
+
+func TestSpanOfATaskThatObeys(t *testing.T) {
+	r, spans := traced(t, quick())
+	stop, ended := start(t, r.Leader, r.Task(name, func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}))
+	leads(t, r.Leader)
+	stop()
+	require.ErrorIs(t, get(t, ended), context.Canceled)
+	span := the(t, spans)
+	assert.Equal(t, []string{"stopping caller"}, events(span))
+	assert.Equal(t, codes.Unset, span.Status().Code)
+}
+
+func TestSpanTellsOfAnError(t *testing.T) {
+	r, spans := traced(t, quick())
+	failed := errors.New("disk full")
+	require.ErrorIs(t, r.Run(t.Context(), name, r.Task(name, func(context.Context) error { return failed })), failed)
+	span := the(t, spans)
+	assert.Equal(t, []string{"exception disk full"}, events(span))
+	assert.Equal(t, codes.Error, span.Status().Code)
+}
+
+func TestSpanEndsWhenATaskUnwinds(t *testing.T) {
+	for what, unwind := range map[string]func(){"panic": func() { panic("at the disk") }, "Goexit": runtime.Goexit} {
+		t.Run(what, func(t *testing.T) {
+			r, spans := traced(t, quick())
+			gone := make(chan any, 1)
+			go func() {
+				defer func() { gone <- recover() }()
+				_ = r.Run(context.Background(), name, r.Task(name, func(context.Context) error {
+					unwind()
+					return nil
+				}))
+			}()
+			if panicked := get(t, gone); what == "panic" {
+				assert.Equal(t, "at the disk", panicked)
+			} else {
+				assert.Nil(t, panicked)
+			}
+			span := the(t, spans)
+			assert.Equal(t, codes.Error, span.Status().Code)
+			assert.Contains(t, span.Status().Description, "a panic or runtime.Goexit")
+			require.Eventually(t, func() bool { return r.store.Holder(leader.Key(leadertest.Namespace, name)) == nil }, soon, time.Millisecond)
+		})
+	}
+}
+
+// TestSpanAfterALossDoesNotWait: a part that begins when the loss was told already hears no more of it.
+func TestSpanAfterALossDoesNotWait(t *testing.T) {
+	r, spans := traced(t, quick())
+	began := make(chan struct{})
+	start(t, r.Leader, func(ctx context.Context) error {
+		select {
+		case <-began: // again
+			return obey(ctx)
+		default:
+			close(began)
+		}
+		<-ctx.Done()
+		r.has(t, points{"leader.transitions{event=lost,name=invoices,reason=connection}": 1})
+		return r.Part(name, "last", func(context.Context) error { return nil })(ctx)
+	})
+	leads(t, r.Leader)
+	r.store.Session("web-1").End()
+	span := the(t, spans)
+	assert.Less(t, span.EndTime().Sub(span.StartTime()), 100*time.Millisecond)
+	assert.Equal(t, codes.Error, span.Status().Code)
+}
