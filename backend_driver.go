@@ -124,7 +124,7 @@ func (s *driverSession) sent() reading {
 // driverError translates what an error of a driver says of its session.
 func driverError(err error) error {
 	if over, ok := errors.AsType[*driver.OverError](err); ok {
-		return &sessionError{err: err, ended: over.Ended}
+		return &sessionError{err: err, ended: over.Ended, cut: true}
 	}
 	if some, ok := errors.AsType[*driver.KeysError](err); ok {
 		return &keysError{keys: some.Keys, err: err}

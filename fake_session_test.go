@@ -112,7 +112,7 @@ func (s *fakeSession) await(open func() bool) error {
 		s.store.mu.Unlock()
 		select {
 		case <-s.killed:
-			return &sessionError{err: errFakeKilled}
+			return &sessionError{err: errFakeKilled, cut: true}
 		default:
 		}
 		if ok {
@@ -340,7 +340,7 @@ func (s *fakeSession) look() (keys []int64, changed chan struct{}, err error) {
 	defer s.store.mu.Unlock()
 	select {
 	case <-s.killed:
-		return nil, nil, &sessionError{err: errFakeKilled}
+		return nil, nil, &sessionError{err: errFakeKilled, cut: true}
 	default:
 	}
 	if s.dark || s.mute {

@@ -45,7 +45,7 @@ func (l *Leader) loseLocked(reason error, ended bool) {
 	}
 	l.losses++
 	w.lease.end(reason) // all at once, before any single one
-	why := sessionReason(reason, ended)
+	why := sessionReason(reason)
 	l.emitLocked(Event{Kind: Disconnected, Reason: why, Err: reason, more: &more{names: l.namesHeldLocked(w)}})
 	for _, s := range l.slots {
 		l.loseSlotLocked(s, why, reason)

@@ -35,10 +35,11 @@ const (
 	ReasonFailed Reason = "failed"
 )
 
-// sessionReason is why a session is given up, which the other side may have ended.
-func sessionReason(err error, ended bool) Reason {
+// sessionReason is why a session is given up.
+func sessionReason(err error) Reason {
+	over, ok := errors.AsType[*sessionError](err)
 	switch {
-	case ended:
+	case ok && (over.ended || over.cut):
 		return ReasonConnection
 	case errors.Is(err, errLeaseEnd):
 		return ReasonLease

@@ -29,6 +29,9 @@ func endings() map[string]ending {
 		"Server": {kinds: lost, why: ReasonConnection, end: func(_ *Leader, s *fakeSession, _ context.CancelFunc) {
 			s.terminate()
 		}},
+		"Kill": {kinds: lost, why: ReasonConnection, end: func(l *Leader, _ *fakeSession, _ context.CancelFunc) {
+			l.kill()
+		}},
 		"Silence": {kinds: lost, why: ReasonLease, after: 6 * time.Second, end: func(_ *Leader, s *fakeSession, _ context.CancelFunc) {
 			s.cut(true, true)
 		}},

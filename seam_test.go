@@ -55,10 +55,18 @@ func testSeamKill(t *testing.T, backend leader.Backend) {
 	for range 5 {
 		ctx := seamNext(t, tasks)
 		losses := l.Status().Losses
+		watched, unwatch := context.WithCancel(t.Context())
+		events := l.Watch(watched)
 		require.True(t, seam.Kill(l))
 		seamNext(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
 		require.Greater(t, l.Status().Losses, losses)
+		for _, kind := range []leader.EventKind{leader.Disconnected, leader.Lost} {
+			e := seamNext(t, events)
+			assert.Equal(t, kind, e.Kind)
+			assert.Equal(t, leader.ReasonConnection, e.Reason)
+		}
+		unwatch()
 	}
 	seamNext(t, tasks)
 }

@@ -84,6 +84,7 @@ type sessionInfo struct {
 type sessionError struct {
 	err   error
 	ended bool // the other side said so itself; its locks are free. Otherwise they may be held on
+	cut   bool // the connection has failed, on whichever side: it is not for what the session has answered
 }
 
 func (e *sessionError) Error() string { return e.err.Error() }

@@ -333,7 +333,9 @@ func (s *pgSession) over(err error) error {
 	case s.fatal != nil:
 		return &sessionError{err: s.fatal, ended: true}
 	case failure != nil:
-		return hungUp(*failure)
+		over := hungUp(*failure)
+		over.cut = !errors.Is(*failure, errGoodbye)
+		return over
 	case errors.Is(err, errMoved):
 		return &sessionError{err: errMoved}
 	case sqlState(err) == noSuchStatement:
@@ -345,7 +347,7 @@ func (s *pgSession) over(err error) error {
 }
 
 // hungUp is the end of a session whose connection broke. A bare EOF would tell nobody what has ended.
-func hungUp(err error) error {
+func hungUp(err error) *sessionError {
 	if !endOfPeer(err) {
 		return &sessionError{err: err}
 	}

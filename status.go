@@ -50,7 +50,7 @@ type Status struct {
 	ProofAge  time.Duration
 	ProofTook time.Duration // that the last good proof took, from when it was sent; 0 before the first one
 	Counts    Counts
-	Lease     time.Duration // Options.Lease, or its default: leadership ends when ProofAge reaches it
+	Lease     time.Duration // Options.Lease, or its default: leadership ends when ProofAge reaches it, but not on SQLite
 	// Err is why there is no session, or what last went wrong on it and is being retried; nil if all is well.
 	Err error
 

@@ -117,7 +117,7 @@ type Holder struct {
 	Since time.Time // of the lock or of the session; zero if that is not known
 }
 
-// OverError says that a session is over.
+// OverError says that a session is over. Whatever Err is, events tell it as leader.ReasonConnection.
 type OverError struct {
 	Err error
 	// Ended means that the place said so itself, and that the locks of the session are free. If it is false they may be
