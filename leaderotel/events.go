@@ -49,7 +49,9 @@ func nameReasons() map[leader.EventKind][]leader.Reason {
 	told := []leader.Reason{leader.ReasonCaller, leader.ReasonResigned, leader.ReasonHandOver}
 	return map[leader.EventKind][]leader.Reason{
 		leader.Stopping: told,
-		leader.Lost:     {leader.ReasonConnection, leader.ReasonLease, leader.ReasonSession, leader.ReasonLock, leader.ReasonTerm},
+		leader.Lost: {
+			leader.ReasonConnection, leader.ReasonLease, leader.ReasonSession, leader.ReasonLock, leader.ReasonTerm,
+		},
 		leader.Released: append(told, leader.ReasonReturned, leader.ReasonFailed),
 	}
 }

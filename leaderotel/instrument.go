@@ -45,11 +45,11 @@ type Options struct {
 	// contend for. Others are shown from when the Leader first does.
 	Names []string
 	// MaxNames is how many names have series of their own, those of Names included; the rest shares [Other]. The SDK drops
-	// attributes beyond a limit of its own (sdk/metric.WithCardinalityLimit, 2,000 by default), of which each name takes 20.
-	// Default 45, or as many as Names has.
+	// attributes beyond a limit of its own (sdk/metric.WithCardinalityLimit, 2,000 by default), of which each name takes
+	// 20. Default 45, or as many as Names has.
 	MaxNames int
-	// Attributes are added to all metrics and spans. Two Leaders of one process whose namespaces are the same need them, or their
-	// metrics are added up: KeyNode with leader.Options.Node will do if that is set, or the database's name.
+	// Attributes are added to all metrics and spans. Two Leaders of one process whose namespaces are the same need them,
+	// or their metrics are added up: KeyNode with leader.Options.Node will do if that is set, or the database's name.
 	Attributes []attribute.KeyValue
 }
 
@@ -78,11 +78,11 @@ type Instrumentation struct {
 	spans   map[string]map[*leadership]struct{}
 }
 
-// Instrument registers the metrics of l, and has its Task and Part make spans. Call it before the first Run: what happened before
-// is in the gauges and in what the Leader counts itself, but not in the transitions. It starts one goroutine, which reads
-// [leader.Leader.Watch] until [Instrumentation.Stop], or until l has resigned; it neither connects nor asks the database, and
-// nothing of it, nor of a provider, can hold up the Leader. An error names the option, or is the provider's; nothing is
-// registered then.
+// Instrument registers the metrics of l, and has its Task and Part make spans. Call it before the first Run: what
+// happened before is in the gauges and in what the Leader counts itself, but not in the transitions. It starts one
+// goroutine, which reads [leader.Leader.Watch] until [Instrumentation.Stop], or until l has resigned; it neither
+// connects nor asks the database, and nothing of it, nor of a provider, can hold up the Leader. An error names the
+// option, or is the provider's; nothing is registered then.
 func Instrument(l *leader.Leader, opts Options) (*Instrumentation, error) {
 	if l == nil {
 		return nil, errNil
@@ -130,18 +130,19 @@ func Instrument(l *leader.Leader, opts Options) (*Instrumentation, error) {
 func (o Options) check() error {
 	for _, name := range o.Names {
 		if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-			return fmt.Errorf("leaderotel: Options.Names has %.50q: it must be 1 to 1,024 bytes of UTF-8 without NUL", name)
+			return fmt.Errorf("leaderotel: Options.Names has %.50q: 1 to 1,024 bytes of UTF-8 without NUL are needed", name)
 		}
 	}
 	if o.MaxNames != 0 && o.MaxNames < len(o.Names) {
-		return fmt.Errorf("leaderotel: Options.MaxNames is %d: it must be at least 1, and as many as Options.Names has (%d)", o.MaxNames, len(o.Names))
+		return fmt.Errorf("leaderotel: Options.MaxNames is %d: it must be at least 1, and as many as Options.Names has (%d)",
+			o.MaxNames, len(o.Names))
 	}
 	return nil
 }
 
-// Stop unregisters the metrics and returns when the goroutine has ended. Call it last: after Resign, and after the provider's
-// Shutdown or ForceFlush, whose last collection still asks for them. Spans can still be made, but hear of less. The error is the
-// provider's. A second call does nothing.
+// Stop unregisters the metrics and returns when the goroutine has ended. Call it last: after Resign, and after the
+// provider's Shutdown or ForceFlush, whose last collection still asks for them. Spans can still be made, but hear of
+// less. The error is the provider's. A second call does nothing.
 func (i *Instrumentation) Stop() error {
 	err := i.registration.Unregister()
 	i.unwatch()

@@ -5,12 +5,12 @@ package leaderotel_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +57,8 @@ func newLeader(tb testing.TB, backend leader.Backend, opts leader.Options) *lead
 
 func onSQLite(tb testing.TB) leader.Backend {
 	tb.Helper()
-	db, err := sql.Open("sqlite", filepath.Join(tb.TempDir(), "app.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
+	file := filepath.Join(tb.TempDir(), "app.db")
+	db, err := sql.Open("sqlite", file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, db.Close()) })
 	return leader.SQLite(db)
@@ -152,7 +153,7 @@ func key(metric string, set attribute.Set) string {
 	var attributes []string
 	for _, a := range set.ToSlice() {
 		if a.Key != leaderotel.KeyNamespace || a.Value.AsString() != leadertest.Namespace {
-			attributes = append(attributes, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "leader."), a.Value.String()))
+			attributes = append(attributes, strings.TrimPrefix(string(a.Key), "leader.")+"="+a.Value.String())
 		}
 	}
 	slices.Sort(attributes)
@@ -188,8 +189,23 @@ func obey(ctx context.Context) error {
 	return nil
 }
 
+// stubborn is a task that does not heed its context. It returns err when it is let go, or at the end of the test.
+func stubborn(tb testing.TB, err error) (task func(context.Context) error, leave func()) {
+	tb.Helper()
+	left := make(chan struct{})
+	return func(context.Context) error {
+		select {
+		case <-left:
+		case <-tb.Context().Done():
+		}
+		return err
+	}, sync.OnceFunc(func() { close(left) })
+}
+
 // start calls Run of l until stop, or the end of the test.
-func start(tb testing.TB, l *leader.Leader, task func(context.Context) error) (stop context.CancelFunc, ended chan error) {
+func start(
+	tb testing.TB, l *leader.Leader, task func(context.Context) error,
+) (stop context.CancelFunc, ended chan error) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended = make(chan error, 1)

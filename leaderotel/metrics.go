@@ -15,11 +15,11 @@ import (
 
 // instruments has one field for each row of docs/metrics.md.
 type instruments struct {
-	leading, running, standbys metric.Int64ObservableUpDownCounter
-	term                       metric.Int64ObservableGauge
-	age                        metric.Float64ObservableGauge
-	transitions                metric.Int64ObservableCounter
-	led, waited                metric.Float64Histogram
+	leading, running, calls metric.Int64ObservableUpDownCounter
+	term                    metric.Int64ObservableGauge
+	age                     metric.Float64ObservableGauge
+	transitions             metric.Int64ObservableCounter
+	led, waited             metric.Float64Histogram
 
 	tasks, connected, retired        metric.Int64ObservableUpDownCounter
 	connects, connectErrors, losses  metric.Int64ObservableCounter
@@ -50,8 +50,8 @@ const (
 func (in *instruments) create(m metric.Meter) ([]metric.Observable, error) {
 	c := creator{meter: m}
 	in.leading = c.level("leader.leading", "{leader}", "1 if this process leads the name, else 0.")
-	in.running = c.level("leader.running", "{task}", "1 while the task of the name runs here, also when it was told to stop, else 0.")
-	in.standbys = c.level("leader.standbys", "{call}", "Further calls of Run or Try for the name in this process.")
+	in.running = c.level("leader.running", "{task}", "1 while the task runs here, also when it was told to stop, else 0.")
+	in.calls = c.level("leader.calls", "{call}", "Calls of Run and Try for the name that go on in this process.")
 	in.term = c.number("leader.term", "{term}", "Term that this process leads the name under.")
 	in.age = c.seconds("leader.leadership.age", "For how long this process has led the name.")
 	in.transitions = c.count("leader.transitions", "{transition}", "Transitions of the name, by event and reason.")
@@ -59,13 +59,14 @@ func (in *instruments) create(m metric.Meter) ([]metric.Observable, error) {
 	in.led = c.histogram("leader.leadership.duration", "For how long the name was led, at the end.", ledBuckets())
 
 	in.tasks = c.level("leader.tasks", "{task}", "Names in each state.")
-	in.connected = c.level("leader.session.connected", "{session}", "1 while there is a session with the database, else 0.")
-	in.retired = c.level("leader.session.retired", "{session}", "Sessions given up that are held open because tasks still run.")
+	in.connected = c.level("leader.session.connected", "{session}", "1 while there is a session, else 0.")
+	in.retired = c.level("leader.session.retired", "{session}", "Sessions given up but held open, as tasks still run.")
 	in.connects = c.count("leader.session.connects", "{session}", "Sessions opened.")
 	in.connectErrors = c.count("leader.session.connect.errors", "{error}", "Attempts to open a session that have failed.")
 	in.losses = c.count("leader.session.losses", "{session}", "Sessions lost.")
-	in.sessionTransitions = c.count("leader.session.transitions", "{transition}", "Transitions of the session, by event and reason.")
-	in.missedEvents = c.count("leader.events.missed", "{event}", "Events that were not counted, as there were too many at once.")
+	in.sessionTransitions = c.count(
+		"leader.session.transitions", "{transition}", "Transitions of the session, by event and reason.")
+	in.missedEvents = c.count("leader.events.missed", "{event}", "Events that were not counted: too many at once.")
 	in.proofs = c.count("leader.proofs", "{proof}", "Proofs that the session lives and has its locks.")
 	in.proofErrors = c.count("leader.proof.errors", "{error}", "Proofs that have failed while the session lived.")
 	in.proofTime = c.secondsTotal("leader.proof.time", "Time that all good proofs took together.")
@@ -73,7 +74,7 @@ func (in *instruments) create(m metric.Meter) ([]metric.Observable, error) {
 	in.proofAge = c.seconds("leader.proof.age", "Time since the last good proof was sent.")
 	in.lease = c.seconds("leader.lease", "The age of a proof at which leadership ends (Options.Lease).")
 	in.tries = c.count("leader.tries", "{try}", "Statements that have asked for locks.")
-	in.tryErrors = c.count("leader.try.errors", "{error}", "Statements that have asked for locks and failed, for all names or some.")
+	in.tryErrors = c.count("leader.try.errors", "{error}", "Tries that have failed, for all names or some.")
 	return c.observed, errors.Join(c.errs...)
 }
 
@@ -137,7 +138,7 @@ func (i *Instrumentation) observe(ctx context.Context, o metric.Observer) error 
 		set := i.set(namespace, KeyName.String(label))
 		o.ObserveInt64(i.leading, t.leading, set)
 		o.ObserveInt64(i.running, t.running, set)
-		o.ObserveInt64(i.standbys, t.standbys, set)
+		o.ObserveInt64(i.calls, t.calls, set)
 		if t.leading == 1 && label != Other {
 			o.ObserveFloat64(i.age, t.age, set)
 			if t.term != 0 {
@@ -205,9 +206,9 @@ func (i *Instrumentation) observeTransitions(
 
 // task is what is shown of one name, or of all that share a label.
 type task struct {
-	leading, running, standbys, term int64
-	age                              float64
-	counts                           map[transition]int64
+	leading, running, calls, term int64
+	age                           float64
+	counts                        map[transition]int64
 }
 
 // shown returns what is shown of each name that was ever seen, and what was counted of the session, as that of "".
@@ -235,7 +236,7 @@ func (i *Instrumentation) shown(s leader.Status) (all map[string]*task, missed i
 }
 
 func (t *task) add(s leader.TaskStatus) {
-	t.standbys += int64(s.Standbys)
+	t.calls += int64(s.Standbys) + 1
 	switch s.State {
 	case leader.StateLeading:
 		t.leading++

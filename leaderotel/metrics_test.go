@@ -57,7 +57,7 @@ func TestMetricsOfALeadership(t *testing.T) {
 	got := r.has(t, points{
 		"leader.leading{name=invoices}":                   1,
 		"leader.running{name=invoices}":                   1,
-		"leader.standbys{name=invoices}":                  0,
+		"leader.calls{name=invoices}":                     1,
 		"leader.tasks{state=leading}":                     1,
 		"leader.session.connected":                        1,
 		"leader.session.connects":                         1,
@@ -82,11 +82,11 @@ func TestMetricsOfALeadership(t *testing.T) {
 	assert.Zero(t, got["leader.proof.errors"])
 
 	_, _ = start(t, r.Leader, obey)
-	r.has(t, points{"leader.standbys{name=invoices}": 1})
+	r.has(t, points{"leader.calls{name=invoices}": 2})
 	stop()
 	require.ErrorIs(t, get(t, ended), context.Canceled)
 	got = r.has(t, points{
-		"leader.standbys{name=invoices}":                                   0,
+		"leader.calls{name=invoices}":                                      1,
 		"leader.transitions{event=gained,name=invoices}":                   2,
 		"leader.transitions{event=stopping,name=invoices,reason=caller}":   1,
 		"leader.transitions{event=released,name=invoices,reason=caller}":   1,
@@ -113,6 +113,7 @@ func TestMetricsOfALeadership(t *testing.T) {
 	require.NoError(t, r.Resign(t.Context()))
 	got = r.has(t, points{ // the last collection, of a provider that is shut down
 		"leader.leading{name=invoices}":                                    0,
+		"leader.calls{name=invoices}":                                      0,
 		"leader.session.connected":                                         0,
 		"leader.transitions{event=stopping,name=invoices,reason=resigned}": 1,
 		"leader.transitions{event=released,name=invoices,reason=resigned}": 1,
@@ -138,30 +139,26 @@ func TestMetricsAreNeverOld(t *testing.T) {
 }
 
 func TestMetricsTellLossesByReason(t *testing.T) {
-	for reason, happen := range map[leader.Reason]func(t *testing.T, r rig){
-		leader.ReasonConnection: func(t *testing.T, r rig) { t.Helper(); r.store.Session("web-1").End() },
-		leader.ReasonSession:    func(t *testing.T, r rig) { t.Helper(); leadertest.Kill(t, r.Leader) }, // from our side
-		leader.ReasonLease:      func(t *testing.T, r rig) { t.Helper(); r.store.Session("web-1").Cut() },
-		leader.ReasonLock: func(t *testing.T, r rig) {
-			t.Helper()
-			r.store.Session("web-1").Take(leader.Key(leadertest.Namespace, name))
-		},
+	for fault, cause := range map[string]func(*leadertest.Session){
+		"connection": (*leadertest.Session).End,
+		"lease":      (*leadertest.Session).Cut,
+		"lock":       func(s *leadertest.Session) { s.Take(leader.Key(leadertest.Namespace, name)) },
 	} {
-		t.Run(string(reason), func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			r := newRig(t, quick(), leaderotel.Options{})
 			start(t, r.Leader, obey)
 			leads(t, r.Leader)
-			happen(t, r)
-			session := float64(0)
-			if reason != leader.ReasonLock {
-				session = 1
-				r.has(t, points{"leader.session.transitions{event=disconnected,reason=" + string(reason) + "}": 1})
+			cause(r.store.Session("web-1"))
+			losses := 1.0
+			if fault == "lock" { // the session lives
+				losses = 0
 			}
 			got := r.has(t, points{
-				"leader.transitions{event=lost,name=invoices,reason=" + string(reason) + "}": 1,
-				"leader.leadership.duration.count{event=lost,name=invoices}":                 1,
-				"leader.session.losses": session,
+				"leader.transitions{event=lost,name=invoices,reason=" + fault + "}": 1,
+				"leader.leadership.duration.count{event=lost,name=invoices}":        1,
+				"leader.session.losses": losses,
 			})
+			assert.InDelta(t, losses, got["leader.session.transitions{event=disconnected,reason="+fault+"}"], 0)
 			for k, v := range got {
 				if strings.HasPrefix(k, "leader.transitions{event=released") {
 					assert.Zero(t, v, k)
@@ -190,11 +187,8 @@ func TestMetricsOfAnOverrun(t *testing.T) {
 	opts := quick()
 	opts.StopTimeout = 10 * time.Millisecond
 	r := newRig(t, opts, leaderotel.Options{})
-	leave := make(chan struct{})
-	stop, ended := start(t, r.Leader, func(context.Context) error {
-		<-leave
-		return errors.New("disk full")
-	})
+	task, leave := stubborn(t, errors.New("disk full"))
+	stop, ended := start(t, r.Leader, task)
 	leads(t, r.Leader)
 	stop()
 	r.has(t, points{
@@ -203,7 +197,7 @@ func TestMetricsOfAnOverrun(t *testing.T) {
 		"leader.leading{name=invoices}":                   0,
 		"leader.running{name=invoices}":                   1,
 	})
-	close(leave)
+	leave()
 	require.ErrorIs(t, get(t, ended), context.Canceled)
 	r.has(t, points{
 		"leader.transitions{event=failed,name=invoices}":                 1,

@@ -14,25 +14,27 @@ import (
 	"github.com/oxygenhub/leader"
 )
 
-// listening is how long the end of a span waits for the word of a loss that its task has heard of already. It holds up a
-// release, and is never needed in full unless an SDK holds up the goroutine that reads events.
+// listening is how long the end of a span waits for the word of a loss that its task has heard of already. It holds up
+// a release, and is never needed in full unless an SDK holds up the goroutine that reads events.
 const listening = 100 * time.Millisecond
 
 // Task returns task with a span of each of its leaderships: "lead " and the name, in the task's context. Give it to
 // [leader.Leader.Run] or [leader.Leader.Try] with the same name. The span has the name, namespace, node and, with
-// leader.Options.Terms, the term; events "stopping", "lost" and "overrun" when they come; the task's error; and the status
-// Error, with the reason, if the lock was lost or if the task returned an error that is not that of being told to stop. A panic
-// and runtime.Goexit end the span on their way.
+// leader.Options.Terms, the term; events "stopping", "lost" and "overrun" when they come; the task's error; and the
+// status Error, with the reason, if the lock was lost or if the task returned an error that is not that of being told
+// to stop. A panic and runtime.Goexit end the span on their way.
 //
-// A span is exported when it ends. That of a service which leads for weeks is seen weeks later, or never if the process is
-// killed, and all spans of its work are children of it: so Task is for jobs, and [Instrumentation.Part] for services.
+// A span is exported when it ends. That of a service which leads for weeks is seen weeks later, or never if the process
+// is killed, and all spans of its work are children of it: so Task is for jobs, and [Instrumentation.Part] for
+// services.
 func (i *Instrumentation) Task(name string, task func(context.Context) error) func(context.Context) error {
 	return i.spanned("lead "+name, name, task)
 }
 
 // Part returns work, a part of what the task of name does, with a span of each call: part, which should be one of a few
-// constants, and the name. The task of a service calls it with its own context, for the takeover, as "load", and for each round
-// of its work. The span is as that of [Instrumentation.Task]; it has no parent if the task's context has none.
+// constants, and the name. The task of a service calls it with its own context, for the takeover, as "load", and for
+// each round of its work. The span is as that of [Instrumentation.Task]; it has no parent if the task's context has
+// none.
 func (i *Instrumentation) Part(name, part string, work func(context.Context) error) func(context.Context) error {
 	return i.spanned(part+" "+name, name, work)
 }
