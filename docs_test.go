@@ -79,7 +79,7 @@ func TestDocsLinksResolve(t *testing.T) {
 // TestDocsNameTestsThatExist: a guarantee whose test was renamed looks proved and is not.
 func TestDocsNameTestsThatExist(t *testing.T) {
 	exist := make(map[string]bool)
-	for _, dir := range []string{".", "internal/*", "integration", "bench", "leaderhttp", "leadergocron", "leadergrpc", "leadertest", "browsertest", "examples/*", "cmd/*"} {
+	for _, dir := range []string{".", "internal/*", "integration", "bench", "leaderhttp", "leadergocron", "leadergrpc", "leaderotel", "leadertest", "browsertest", "examples/*", "cmd/*"} {
 		paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		require.NoError(t, err)
 		for _, path := range paths {
@@ -104,8 +104,11 @@ func TestDocsNameTestsThatExist(t *testing.T) {
 // out.
 func TestDocsSnippetsAreCode(t *testing.T) {
 	var code strings.Builder
-	for _, folder := range []string{".", "leaderhttp", "leadergocron", "leadergrpc", "leadertest"} {
-		files, err := filepath.Glob(folder + "/*_test.go")
+	for _, pattern := range []string{
+		"*_test.go", "leaderhttp/*_test.go", "leadergocron/*_test.go", "leadergrpc/*_test.go", "leaderotel/*_test.go",
+		"leadertest/*_test.go", "examples/metrics/*.go",
+	} {
+		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -132,7 +132,7 @@ func (s *leadership) hear(e leader.Event) {
 	if e.Kind != leader.Lost && e.Kind != leader.Overrun {
 		return
 	}
-	attributes := []attribute.KeyValue{}
+	var attributes []attribute.KeyValue
 	if e.Reason != "" {
 		attributes = append(attributes, KeyReason.String(string(e.Reason)))
 	}
