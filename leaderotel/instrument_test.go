@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,7 @@ func (m brokenMeter) RegisterCallback(f metric.Callback, observed ...metric.Obse
 }
 
 func TestTwoLeadersOfOneProvider(t *testing.T) {
+	t.Cleanup(func() { noneLeft(t) })
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	var rigs []rig
@@ -178,6 +180,7 @@ func (h slowHistogram) Record(ctx context.Context, value float64, opts ...metric
 
 // TestASlowReaderIsSeen: it delays neither the Leader nor, for long, a collection, and what it has missed is counted.
 func TestASlowReaderIsSeen(t *testing.T) {
+	t.Cleanup(func() { noneLeft(t) })
 	reader, wait := sdkmetric.NewManualReader(), make(chan struct{})
 	provider := slow{sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), wait}
 	r := newRig(t, quick(), leaderotel.Options{MeterProvider: provider})
@@ -203,20 +206,26 @@ func TestASlowReaderIsSeen(t *testing.T) {
 	assert.Less(t, counted, 2.0*runs)
 }
 
+// TestAllAtOnce: jobs that end, sessions that end, collections of two providers, and one that is stopped meanwhile.
 func TestAllAtOnce(t *testing.T) {
 	r := newRig(t, quick(), leaderotel.Options{})
 	other := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(other))
 	second, err := leaderotel.Instrument(r.Leader, leaderotel.Options{MeterProvider: provider})
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer stop()
+	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	var runs atomic.Int64
 	for n := range 4 {
 		job := fmt.Sprintf("job-%d", n)
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = r.Try(ctx, job, r.Task(job, func(context.Context) error { return nil }))
+				_, _ = r.Try(ctx, job, r.Task(job, func(context.Context) error {
+					runs.Add(1)
+					return nil
+				}))
 			}
 		})
 		all.Go(func() {
@@ -225,16 +234,15 @@ func TestAllAtOnce(t *testing.T) {
 			}
 		})
 	}
-	all.Go(func() {
-		for ctx.Err() == nil {
-			if s := r.store.Session("web-1"); s != nil {
-				s.End()
-			}
-			time.Sleep(10 * time.Millisecond)
+	for n := range int64(3) {
+		require.Eventually(t, func() bool { return runs.Load() > 100*n && r.Status().Connected }, soon, time.Millisecond)
+		if s := r.store.Session("web-1"); s != nil {
+			s.End()
 		}
-	})
-	<-ctx.Done()
+	}
 	assert.NoError(t, second.Stop())
+	require.Eventually(t, func() bool { return runs.Load() > 400 }, soon, time.Millisecond)
+	stop()
 	all.Wait()
 	got := r.collect(t)
 	var gains, ends float64
@@ -246,8 +254,9 @@ func TestAllAtOnce(t *testing.T) {
 			ends += v
 		}
 	}
-	assert.Positive(t, gains)
+	assert.Greater(t, gains+got["leader.events.missed"], 400.0)
 	if got["leader.events.missed"] == 0 {
 		assert.InDelta(t, gains, ends, 0, "each leadership has ended, once")
+		assert.InDelta(t, runs.Load(), gains, 0)
 	}
 }

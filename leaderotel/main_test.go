@@ -83,9 +83,9 @@ func newRig(tb testing.TB, lopts leader.Options, opts leaderotel.Options) rig {
 
 func instrument(tb testing.TB, backend leader.Backend, lopts leader.Options, opts leaderotel.Options) rig {
 	tb.Helper()
-	tb.Cleanup(func() { noneLeft(tb) })
 	r := rig{reader: sdkmetric.NewManualReader()}
-	if opts.MeterProvider == nil {
+	if opts.MeterProvider == nil { // else it may be one of several
+		tb.Cleanup(func() { noneLeft(tb) })
 		provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader))
 		tb.Cleanup(func() { assert.NoError(tb, provider.Shutdown(context.Background())) })
 		opts.MeterProvider = provider

@@ -52,7 +52,8 @@ func TestMetricsAreZeroBeforeAnything(t *testing.T) {
 
 func TestMetricsOfALeadership(t *testing.T) {
 	r := newRig(t, quick(), leaderotel.Options{Names: []string{name}})
-	stop, ended := start(t, r.Leader, obey)
+	task, leave := stubborn(t, nil)
+	stop, ended := start(t, r.Leader, task)
 	leads(t, r.Leader)
 	got := r.has(t, points{
 		"leader.leading{name=invoices}":                   1,
@@ -84,6 +85,8 @@ func TestMetricsOfALeadership(t *testing.T) {
 	_, _ = start(t, r.Leader, obey)
 	r.has(t, points{"leader.calls{name=invoices}": 2})
 	stop()
+	r.has(t, points{"leader.transitions{event=stopping,name=invoices,reason=caller}": 1, "leader.tasks{state=stopping}": 1})
+	leave()
 	require.ErrorIs(t, get(t, ended), context.Canceled)
 	got = r.has(t, points{
 		"leader.calls{name=invoices}":                                      1,

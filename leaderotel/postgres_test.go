@@ -16,7 +16,7 @@ import (
 func TestPostgresMetricsOfAKilledSession(t *testing.T) {
 	url := pgtest.URL(t)
 	opts := quick()
-	opts.Namespace = "billing"
+	opts.Namespace, opts.Schema = "billing", "public"
 	r := instrument(t, leader.Postgres(url), opts, leaderotel.Options{Names: []string{name}})
 	start(t, r.Leader, obey)
 	r.has(t, points{
@@ -41,7 +41,7 @@ func TestPostgresMetricsOfAKilledSession(t *testing.T) {
 func TestPostgresMetricsOfAHandOver(t *testing.T) {
 	url := pgtest.URL(t)
 	opts := quick()
-	opts.Namespace = "billing"
+	opts.Namespace, opts.Schema = "billing", "public"
 	r := instrument(t, leader.Postgres(url), opts, leaderotel.Options{})
 	start(t, r.Leader, obey)
 	leads(t, r.Leader)
