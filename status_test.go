@@ -23,7 +23,7 @@ func testStatusFollowsTheStates(t *testing.T) {
 
 	l, b := st.leader(t, Options{Node: "me"})
 	began := time.Now()
-	assert.Equal(t, Status{Node: "me", Namespace: "test", Since: began, ProofAge: -1}, l.Status())
+	assert.Equal(t, Status{Node: "me", Namespace: "test", Since: began, ProofAge: -1, Lease: 6 * time.Second}, l.Status())
 	time.Sleep(time.Second)
 	b.dialTime = 2 * time.Second
 	j := &job{drain: 3 * time.Second}
@@ -39,7 +39,8 @@ func testStatusFollowsTheStates(t *testing.T) {
 	assert.EqualValues(t, b.count(kindTry), tries)
 	assert.Equal(t, Status{
 		Node: "me", Namespace: "test", Place: "memory", Connected: true, Since: entered.Add(2 * time.Second), SessionPID: 2,
-		ProofAge: time.Second, Counts: Counts{Connects: 1, Tries: tries}, Tasks: []TaskStatus{{Name: "x", State: StateContending, Since: entered}},
+		ProofAge: time.Second, Counts: Counts{Connects: 1, Tries: tries}, Lease: 6 * time.Second,
+		Tasks: []TaskStatus{{Name: "x", State: StateContending, Since: entered}},
 	}, l.Status())
 
 	release()

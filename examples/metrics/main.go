@@ -54,7 +54,7 @@ func serve(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	telemetry, metrics, err := instrument(lead)
+	telemetry, metrics, err := instrument(lead) //nolint:contextcheck // Stop ends what it starts
 	if err != nil {
 		return err
 	}
