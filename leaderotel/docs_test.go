@@ -178,7 +178,8 @@ func keysOf(keys []string, attributes ...attribute.KeyValue) []string {
 func TestDocsHaveAllEvents(t *testing.T) {
 	r := newRig(t, quick(), leaderotel.Options{Names: []string{name}})
 	found := make(map[string][]string)
-	series := regexp.MustCompile(`^leader\.(session\.)?transitions\{event=(\w+),(?:name=\w+,)?namespace=(?:,reason=(\w+))?\}$`)
+	series := regexp.MustCompile(
+		`^leader\.(session\.)?transitions\{event=(\w+),(?:name=\w+,)?namespace=(?:,reason=(\w+))?\}$`)
 	for k := range r.collect(t) {
 		m := series.FindStringSubmatch(k)
 		if m == nil {
@@ -223,25 +224,26 @@ func TestDocsHaveAllOfSpans(t *testing.T) {
 	opts := quick()
 	opts.StopTimeout = 10 * time.Millisecond
 	r, spans := traced(t, opts)
-	task, leave := stubborn(t, errors.New("disk full"))
+	slow, leave := stubborn(t, errors.New("disk full"))
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
-	stop, ended := start(t, r.Leader, r.Task(name, r.Part(name, "load", func(ctx context.Context) error {
+	task, began := inside(func(ctx context.Context) error {
 		select {
 		case <-first:
-			return task(ctx)
+			return slow(ctx)
 		default:
 			return obey(ctx)
 		}
-	})))
-	leads(t, r.Leader)
+	})
+	stop, ended := start(t, r.Leader, r.Task(name, r.Part(name, "load", task)))
+	get(t, began)
 	r.store.Session("web-1").End()
 	r.has(t, points{
 		"leader.transitions{event=lost,name=invoices,reason=connection}": 1,
 		"leader.transitions{event=overrun,name=invoices}":                1,
 	})
 	leave()
-	r.has(t, points{"leader.leading{name=invoices}": 1})
+	r.has(t, points{"leader.leading{name=invoices}": 1}) // again
 	stop()
 	require.ErrorIs(t, get(t, ended), context.Canceled)
 	require.Len(t, spans.Ended(), 4)
@@ -261,7 +263,9 @@ func TestDocsHaveAllOfSpans(t *testing.T) {
 	}
 	said := make(map[string][2][]string)
 	for _, cells := range table(t, "span") {
-		attributes := slices.DeleteFunc(list(cells[2]), func(key string) bool { return key == string(leaderotel.KeyNamespace) })
+		attributes := slices.DeleteFunc(list(cells[2]), func(key string) bool {
+			return key == string(leaderotel.KeyNamespace)
+		})
 		said[cells[0]] = [2][]string{attributes, list(cells[3])}
 	}
 	assert.Equal(t, found, said)

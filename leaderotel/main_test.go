@@ -202,6 +202,16 @@ func stubborn(tb testing.TB, err error) (task func(context.Context) error, leave
 	}, sync.OnceFunc(func() { close(left) })
 }
 
+// inside returns task, and what tells when it has begun for the first time: a Leader leads some moments before that.
+func inside(task func(context.Context) error) (func(context.Context) error, <-chan struct{}) {
+	began := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(began) })
+	return func(ctx context.Context) error {
+		begin()
+		return task(ctx)
+	}, began
+}
+
 // start calls Run of l until stop, or the end of the test.
 func start(
 	tb testing.TB, l *leader.Leader, task func(context.Context) error,

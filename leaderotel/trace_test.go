@@ -88,11 +88,12 @@ func TestSpanOfAServicesRoundHasNoParent(t *testing.T) {
 
 func TestSpanTellsOfALoss(t *testing.T) {
 	r, spans := traced(t, quick())
-	start(t, r.Leader, r.Task(name, func(ctx context.Context) error {
+	task, began := inside(func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}))
-	leads(t, r.Leader)
+	})
+	start(t, r.Leader, r.Task(name, task))
+	get(t, began)
 	r.store.Session("web-1").End()
 	span := the(t, spans)
 	assert.Equal(t, []string{"lost connection"}, events(span), "nor the error of a task that was told")
@@ -105,9 +106,10 @@ func TestSpanTellsOfAStopAndAnOverrun(t *testing.T) {
 	opts := quick()
 	opts.StopTimeout = 10 * time.Millisecond
 	r, spans := traced(t, opts)
-	task, leave := stubborn(t, errors.New("disk full"))
+	slow, leave := stubborn(t, errors.New("disk full"))
+	task, began := inside(slow)
 	_, ended := start(t, r.Leader, r.Task(name, task))
-	leads(t, r.Leader)
+	get(t, began)
 	resigned := make(chan error, 1)
 	go func() { resigned <- r.Resign(context.Background()) }()
 	r.has(t, points{"leader.transitions{event=overrun,name=invoices}": 1})
@@ -122,11 +124,12 @@ func TestSpanTellsOfAStopAndAnOverrun(t *testing.T) {
 
 func TestSpanOfATaskThatObeys(t *testing.T) {
 	r, spans := traced(t, quick())
-	stop, ended := start(t, r.Leader, r.Task(name, func(ctx context.Context) error {
+	task, began := inside(func(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}))
-	leads(t, r.Leader)
+	})
+	stop, ended := start(t, r.Leader, r.Task(name, task))
+	get(t, began)
 	stop()
 	require.ErrorIs(t, get(t, ended), context.Canceled)
 	span := the(t, spans)
