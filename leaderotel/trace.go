@@ -15,7 +15,8 @@ import (
 )
 
 // listening is how long the end of a span waits for the word of a loss that its task has heard of already. It holds up
-// a release, and is never needed in full unless an SDK holds up the goroutine that reads events.
+// a release, and is needed in full only if an SDK holds up the goroutine that reads events, or if the loss was told while
+// the span was being opened.
 const listening = 100 * time.Millisecond
 
 // Task returns task with a span of each of its leaderships: "lead " and the name, in the task's context. Give it to
