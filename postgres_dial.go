@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/oxygenhub/leader/internal/dialerr"
 )
 
 // hostTimeout bounds the connect to one host.
@@ -40,7 +40,7 @@ func (p *postgres) dialAs(ctx context.Context, prefix string, opts Options, cloc
 	s.adapt(config, prefix)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, refusedAtConnect(newDialError(err))
+		return nil, refusedAtConnect(dialerr.New(err))
 	}
 	s.conn = conn
 	s.fatal, s.spoken = nil, nil // of a host before the one that let us in
@@ -54,66 +54,12 @@ func (p *postgres) dialAs(ctx context.Context, prefix string, opts Options, cloc
 }
 
 // refusedAtConnect tells what no later try will change.
-func refusedAtConnect(err error) error {
-	errs := []error{err}
-	if d, ok := errors.AsType[*dialError](err); ok { // of every host
-		errs = d.errs
-	}
+func refusedAtConnect(err *dialerr.Error) error {
 	const undefinedObject = "42704"
-	if !slices.ContainsFunc(errs, func(err error) bool { return sqlState(err) != undefinedObject }) {
+	if !slices.ContainsFunc(err.Unwrap(), func(err error) bool { return sqlState(err) != undefinedObject }) {
 		return fmt.Errorf("%w: the server does not know a parameter of the connection string: leave it out (for a schema, Options.Namespace or search_path): %w", ErrUnsupported, err)
 	}
 	return fmt.Errorf("connect: %w", err)
-}
-
-// dialError is what the driver says of a connect, host by host. Its own error repeats a host for each kind of TLS, takes a line
-// for each, and has the configuration in it, with the password.
-type dialError struct{ errs []error }
-
-// joinedError is an error of several.
-type joinedError interface {
-	error
-	Unwrap() []error
-}
-
-func newDialError(err error) error {
-	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		err = connect.Unwrap()
-	}
-	if joined, ok := errors.AsType[joinedError](err); ok {
-		return &dialError{joined.Unwrap()}
-	}
-	return &dialError{[]error{err}}
-}
-
-func (e *dialError) Unwrap() []error { return e.errs }
-
-// Error leaves out what an address has said besides where the server has answered: with sslmode=prefer, the default, that is
-// the attempt with TLS.
-func (e *dialError) Error() string {
-	twice := regexp.MustCompile(`^(\S+) \(([^()]*)\): `) // address (host): ...
-	answered := make(map[string]bool)
-	texts := make([]string, len(e.errs))
-	for i, err := range e.errs {
-		text := strings.Join(strings.Fields(err.Error()), " ")
-		if m := twice.FindStringSubmatch(text); m != nil && strings.HasPrefix(m[1], m[2]) {
-			text = m[1] + ": " + text[len(m[0]):]
-		}
-		texts[i] = text
-		answered[addressIn(text)] = answered[addressIn(text)] || isAnswer(err)
-	}
-	var some []string
-	for i, text := range texts {
-		if !slices.Contains(some, text) && (isAnswer(e.errs[i]) || !answered[addressIn(text)]) {
-			some = append(some, text)
-		}
-	}
-	return strings.Join(some, "; ")
-}
-
-func addressIn(text string) string {
-	address, _, _ := strings.Cut(text, " ")
-	return address
 }
 
 // sqlState returns the code of a server's error, or "" if err is none.
@@ -124,11 +70,6 @@ func sqlState(err error) string {
 	return ""
 }
 
-// isAnswer reports whether err is the word of a server.
-func isAnswer(err error) bool {
-	_, ok := errors.AsType[*pgconn.PgError](err)
-	return ok
-}
 
 // tooManyConnections reports whether a server has refused a connection because it has too many.
 func tooManyConnections(err error) bool { return sqlState(err) == "53300" }

@@ -47,7 +47,7 @@ func (d *database) examineServer(ctx context.Context, f checkFlags, r *report) (
 	began := time.Now()
 	conn, err := d.connect(ctx)
 	if err != nil {
-		r.fail("connect", cmp.Or(d.connectRemedy(err), remedy(err)), "%s", plain(err))
+		r.fail("connect", d.connectRemedy(err), "%s", plain(err))
 		return false
 	}
 	defer goodbyeTo(conn) //nolint:contextcheck // also after ctx has ended
@@ -82,9 +82,12 @@ func (d *database) examineServer(ctx context.Context, f checkFlags, r *report) (
 
 // connectRemedy is for what comes before a session.
 func (d *database) connectRemedy(err error) string {
+	do := remedy(err)
 	switch text := err.Error(); {
 	case code(err) == codeNoRight:
 		return fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s", quoted(d.config.Database), quoted(d.config.User))
+	case code(err) != "" && do != "": // what a server has said is more than how it was reached
+		return do
 	case strings.Contains(text, "read only connection"), strings.Contains(text, "read-only"):
 		return doPrimary
 	case strings.Contains(text, "connection refused"), strings.Contains(text, "no such host"), strings.Contains(text, "timeout"), strings.Contains(text, "deadline"):
@@ -92,7 +95,7 @@ func (d *database) connectRemedy(err error) string {
 	case strings.Contains(text, "server refused TLS"):
 		return "the server has no TLS: sslmode=prefer or disable, if the network may be trusted"
 	}
-	return ""
+	return do
 }
 
 // meet finds out what has answered.

@@ -143,7 +143,7 @@ func TestCheckPostgresFullLockTable(t *testing.T) {
 	server := pgtest.Start(t, "max_locks_per_transaction=10", "max_connections=10", "max_prepared_transactions=0", "autovacuum=off",
 		"max_worker_processes=0", "max_wal_senders=0", "autovacuum_max_workers=1")
 	fill(t, pgtest.Connect(t, server.URL()))
-	status, r := checked(t, server.URL())
+	status, r := checked(t, strings.Replace(server.URL(), "sslmode=disable", "sslmode=prefer", 1))
 	assert.Equal(t, statusFailed, status, "%+v", r.findings)
 	assert.True(t, slices.ContainsFunc(r.findings, func(f finding) bool {
 		return f.Level == levelFail && strings.Contains(f.Do, "max_locks_per_transaction") && strings.Contains(f.Found, "out of shared memory")
@@ -176,6 +176,7 @@ func TestCheckPostgresRoleWithoutRights(t *testing.T) {
 	u, err := url.Parse(admin)
 	require.NoError(t, err)
 	u.User = url.User("weak")
+	u.RawQuery = "" // as in the README: TLS is tried, and what a server without it says of that is no remedy
 	status, r := checked(t, u.String())
 	assert.Zero(t, status, "it may lead: %+v", r.findings)
 	assert.Contains(t, r.of(t, "rights").Do, "pg_read_all_stats")
@@ -204,6 +205,7 @@ func TestCheckPostgresRoleWithoutRights(t *testing.T) {
 	pgtest.Exec(t, admin, r.of(t, "connect").Do+"; ALTER ROLE weak CONNECTION LIMIT 0")
 	_, r = checked(t, u.String())
 	assert.Contains(t, r.of(t, "connect").Do, "CONNECTION LIMIT")
+	assert.NotContains(t, r.of(t, "connect").Found, "TLS")
 }
 
 func TestCheckPostgresThatIsAway(t *testing.T) {
@@ -214,6 +216,9 @@ func TestCheckPostgresThatIsAway(t *testing.T) {
 	require.NoError(t, err)
 	u.Path = "/no_such_database"
 	_, r := checked(t, u.String())
+	assert.Contains(t, r.of(t, "connect").Do, "name of the database")
+	u.Host = "127.0.0.1:1," + u.Host // nobody is there: what a server has said is more than that
+	_, r = checked(t, u.String())
 	assert.Contains(t, r.of(t, "connect").Do, "name of the database")
 	server.Stop("fast")
 	status, r := checked(t, gone)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/oxygenhub/leader/internal/dialerr"
 )
 
 // askPatience bounds a question to the database.
@@ -34,7 +36,7 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, &exitError{statusUnavailable, oneLine(err)}
+		return nil, &exitError{statusUnavailable, dialerr.New(err)}
 	}
 	return conn, nil
 }
@@ -44,29 +46,6 @@ func severalHosts(config *pgx.ConnConfig) bool {
 		return f.Host != config.Host || f.Port != config.Port
 	})
 }
-
-// oneLine is an error of the driver without what it says of the configuration, and in one line.
-func oneLine(err error) error {
-	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		err = connect.Unwrap()
-	}
-	var texts []string
-	for line := range strings.Lines(err.Error()) { // one for each address and kind of TLS
-		if text := strings.TrimSpace(line); text != "" && !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
-	return &wrapped{strings.Join(texts, "; "), err}
-}
-
-// wrapped is an error with a text of its own.
-type wrapped struct {
-	text string
-	err  error
-}
-
-func (w *wrapped) Error() string { return w.text }
-func (w *wrapped) Unwrap() error { return w.err }
 
 // reading runs work in one transaction, and so on one process of the server, in which all names are the server's own. It has the
 // namespace: the one that was given, or the current schema, "" if there is none.
