@@ -70,7 +70,6 @@ func sqlState(err error) string {
 	return ""
 }
 
-
 // tooManyConnections reports whether a server has refused a connection because it has too many.
 func tooManyConnections(err error) bool { return sqlState(err) == "53300" }
 

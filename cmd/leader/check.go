@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	// checkNode is the node of a check, which contends for nothing.
+	checkNode = "leader-check"
 	// checkPatience bounds the self-test of the library: a pooler may take its time to be tested.
 	checkPatience = 45 * time.Second
 	// troubleFor is how long the self-test is tried again after it has failed in a way that may pass.
@@ -114,7 +116,7 @@ func (d *database) examine(ctx context.Context, f checkFlags, r *report) {
 
 // selfTest has the library open a session, which it does only where a lock excludes others.
 func (d *database) selfTest(ctx context.Context, f checkFlags, r *report) {
-	l, err := leader.New(d.backend, leader.Options{Namespace: f.namespace, Node: "leader-check"})
+	l, err := leader.New(d.backend, leader.Options{Namespace: f.namespace, Node: checkNode})
 	if err != nil {
 		r.fail("locks", "", "%s", plain(err))
 		return

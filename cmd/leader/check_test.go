@@ -116,6 +116,7 @@ func TestCheckPostgresPooler(t *testing.T) {
 		}
 		assert.Equal(t, statusFailed, status)
 		assert.Contains(t, f.Do, "pool_mode=session")
+		assert.Empty(t, overviewFrom(t, db).Standbys, "a check is none, though the pooler's session keeps its name")
 	}
 }
 

@@ -93,8 +93,9 @@ const (
 		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ExclusiveLock' AND l.granted
 			AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
 			AND (a.application_name LIKE 'leader/%' OR ` + sqlLockKey + ` = ANY ($1::int8[]))`
+	// A pooler in transaction mode keeps the name of a check that is long over.
 	sqlIdle = `SELECT a.pid, a.application_name, CASE WHEN a.client_addr IS NULL THEN '' ELSE host(a.client_addr) END, a.backend_start
-		FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.application_name LIKE 'leader/%'
+		FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.application_name LIKE 'leader/%' AND a.application_name <> 'leader/` + checkNode + `'
 			AND NOT EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.objsubid = 1)
 		ORDER BY a.application_name, a.pid`
 )
