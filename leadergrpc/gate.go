@@ -153,8 +153,9 @@ func (g *gate) cutShort(call context.Context, j *leader.Joined, err error) bool 
 	if st, ok := status.FromError(err); ok {
 		return (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && lost(call, j)
 	}
-	if fenced := (*leader.FencedError)(nil); errors.As(err, &fenced) && fenced.Name == g.name {
-		return true // the database may know before we do
+	if fenced := (*leader.FencedError)(nil); errors.As(err, &fenced) {
+		term, _ := leader.TermOf(j)
+		return fenced.Name == g.name && fenced.Term == term // the database may know before we do
 	}
 	ended := func(end error) bool { return errors.Is(err, end) }
 	return slices.ContainsFunc([]error{leader.ErrLost, leader.ErrFenced, context.Canceled, context.DeadlineExceeded}, ended) && lost(call, j)

@@ -189,6 +189,12 @@ func TestHandlersOwnErrorsAreKept(t *testing.T) {
 		{"deadline", func(context.Context) error { return context.DeadlineExceeded }, codes.OK},
 		{"status", func(context.Context) error { return status.Error(codes.Canceled, "x") }, codes.OK},
 		{"fenced", func(context.Context) error { return fmt.Errorf("write: %w", leader.ErrFenced) }, codes.OK},
+		{"fenced itself", func(ctx context.Context) error {
+			term, _ := leader.TermOf(ctx)
+			return &leader.FencedError{Name: name, Term: term}
+		}, codes.OK},
+		{"fenced as another name", func(context.Context) error { return &leader.FencedError{Name: "other", Err: leader.ErrLost} }, codes.Unknown},
+		{"fenced as that name of another Leader", func(context.Context) error { return &leader.FencedError{Name: name, Term: 7} }, codes.Unknown},
 		{"own", func(context.Context) error { return own }, codes.FailedPrecondition},
 		{"own and cancelled", func(ctx context.Context) error { return errors.Join(ctx.Err(), own) }, codes.FailedPrecondition},
 		{"aborted", func(ctx context.Context) error { return status.Error(codes.Aborted, ctx.Err().Error()) }, codes.Aborted},

@@ -63,6 +63,7 @@ func TestCutShortIsOfTheOwnName(t *testing.T) {
 		assert.False(t, g.cutShort(t.Context(), &j, leader.ErrLost))
 		assert.False(t, g.cutShort(t.Context(), &j, &leader.FencedError{Name: "b"}))
 		assert.False(t, g.cutShort(t.Context(), &j, context.Canceled))
+		assert.False(t, g.cutShort(t.Context(), &j, &leader.FencedError{Name: "a", Term: 7}), "of a Leader elsewhere")
 		assert.True(t, g.cutShort(t.Context(), &j, &leader.FencedError{Name: "a"}), "the database may know before we do")
 		return nil
 	})
