@@ -5,6 +5,7 @@ package leadergrpc
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/oxygenhub/leader"
@@ -94,7 +95,10 @@ func (k *keeper) healthy(s leader.Status) bool {
 	case s.Connected, s.Resting, len(s.Tasks) == 0:
 		return true
 	}
-	return s.Place != "" && time.Since(s.Since) < k.grace // it had one
+	// It had one. That may have been closed for want of work, hours before something wanted one again.
+	first := slices.MinFunc(s.Tasks, func(a, b leader.TaskStatus) int { return a.Since.Compare(b.Since) })
+	wanted := time.Since(first.Since)
+	return s.Place != "" && min(wanted, time.Since(s.Since)) < k.grace
 }
 
 // tell says it also if it has been said: somebody else may have said otherwise, as health.Server.Resume does of all services. The

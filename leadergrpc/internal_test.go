@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/oxygenhub/leader"
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,20 @@ func TestHostileHints(t *testing.T) {
 		assert.Empty(t, hostPort(evil))
 	}
 	assert.Equal(t, metadata.MD{"leader-addr": {"h%C3%A9:1"}, "leader-node": {"a%25b"}, "leader-term": {"7"}}, hint{node: "a%b", addr: "hé:1", term: 7}.trailer())
+}
+
+// The session was closed for want of work, long before something wanted one again.
+func TestHealthyWhileASessionIsOpenedAgain(t *testing.T) {
+	k := &keeper{grace: time.Minute}
+	now := time.Now()
+	s := leader.Status{Place: "x", Since: now.Add(-time.Hour), Tasks: []leader.TaskStatus{{Name: "a", Since: now}}}
+	assert.True(t, k.healthy(s))
+	s.Tasks[0].Since = now.Add(-2 * time.Minute)
+	assert.False(t, k.healthy(s))
+	s.Tasks = append(s.Tasks, leader.TaskStatus{Name: "b", Since: now})
+	assert.False(t, k.healthy(s), "another one has waited for longer")
+	s.Since = now
+	assert.True(t, k.healthy(s), "it had one until now")
 }
 
 // What a handler says of another name's leadership is not the end of its own.
