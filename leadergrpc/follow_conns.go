@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 )
 
 // conns are the connections of a Follower.
@@ -44,28 +45,39 @@ func (p *conns) getLocked(target string) (c, old *conn) {
 	if p.closed {
 		return nil, nil
 	}
-	if i := slices.IndexFunc(p.list, func(c *conn) bool { return c.target == target }); i >= 0 {
+	i := slices.IndexFunc(p.list, func(c *conn) bool { return c.target == target })
+	switch {
+	case i >= 0 && !p.list[i].stuck():
 		c = p.list[i]
 		c.users++
 		p.list = append(slices.Delete(p.list, i, i+1), c)
 		return c, nil
-	}
-	idle := slices.IndexFunc(p.list, func(c *conn) bool { return c.users == 0 })
-	full := len(p.list) >= p.most
-	if full && idle < 0 {
-		return nil, nil
+	case i < 0 && len(p.list) >= p.most:
+		if i = slices.IndexFunc(p.list, func(c *conn) bool { return c.users == 0 }); i < 0 {
+			return nil, nil
+		}
 	}
 	cc, err := grpc.NewClient(target, p.opts...) // only looks at its options: it connects when it is called
 	if err != nil {
 		return nil, nil // the refusal says more to the caller
 	}
-	if full {
-		old = p.list[idle]
-		p.list = slices.Delete(p.list, idle, idle+1)
+	if i >= 0 {
+		old = p.list[i]
+		p.list = slices.Delete(p.list, i, i+1)
 	}
 	c = &conn{target: target, cc: cc, of: p, users: 1}
 	p.list = append(p.list, c)
 	return c, old
+}
+
+// stuck reports whether c waits for up to minutes, as it could not connect, before it looks its address up and dials again. It was
+// named just now, so it may have a new address, or answer again. While others use c, it only dials.
+func (c *conn) stuck() bool {
+	if c.cc.GetState() != connectivity.TransientFailure {
+		return false
+	}
+	c.cc.ResetConnectBackoff()
+	return c.users == 0
 }
 
 func (c *conn) release() {

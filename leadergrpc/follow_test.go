@@ -4,6 +4,7 @@ package leadergrpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -201,6 +203,28 @@ func TestFollowerLetsGoOfAStreamThatIsLeft(t *testing.T) {
 	refusal(t, call(t, cc, "Write"))
 	cancel()
 	require.Eventually(t, func() bool { return call(t, cc, "Write") == nil }, soon, time.Millisecond)
+}
+
+// The pause after a failure is of no use once a server says that somebody leads there.
+func TestFollowerDialsAgainWhoLeadsAgain(t *testing.T) {
+	b, _ := pair(t)
+	var down atomic.Bool
+	dialer := func(ctx context.Context, addr string) (net.Conn, error) {
+		if down.Load() {
+			return nil, errors.New("down")
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+	hour := grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Hour, MaxDelay: time.Hour, Multiplier: 1}}
+	cc := b.follow(t, newFollower(t, leadergrpc.FollowOptions{DialOptions: []grpc.DialOption{grpc.WithContextDialer(dialer), grpc.WithConnectParams(hour)}}))
+	down.Store(true)
+	for range 2 {
+		assert.ErrorContains(t, call(t, cc, "Write"), "down")
+	}
+	down.Store(false)
+	require.NoError(t, call(t, cc, "Write"))
+	_, err := answer(t, cc, "List")
+	require.NoError(t, err)
 }
 
 // A client that waits for its own server must not wait for ever for one that a hint names.
