@@ -5,6 +5,7 @@ package leadergrpc
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type HealthOptions struct {
 // healthy, as a standby is: while it has a session, or wants none. Give clients that must reach the leader a service of a
 // name, and the probes of an orchestrator "": a standby that is never ready blocks a rolling update.
 func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts HealthOptions) error {
-	k := &keeper{l: l, server: server, services: opts.Services, grace: cmp.Or(opts.Grace, 5*time.Second), told: make(map[string]struct{})}
+	k := &keeper{l: l, server: server, services: maps.Clone(opts.Services), grace: cmp.Or(opts.Grace, 5*time.Second), told: make(map[string]struct{})}
 	defer k.tellNone()
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()

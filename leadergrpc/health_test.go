@@ -195,6 +195,20 @@ func TestHealthOfTheWholeServerCanBeThatOfAName(t *testing.T) {
 	}
 }
 
+// As all options, they are those of the call.
+func TestHealthKeepsItsOwnServices(t *testing.T) {
+	n := newFleet(t).node(t)
+	services := map[string]string{"test.Echo": name}
+	n.keepHealth(t, leadergrpc.HealthOptions{Services: services})
+	n.becomes(t, "test.Echo", notServing)
+	services["test.Late"] = name
+	stop := n.lead(t)
+	n.becomes(t, "test.Echo", serving)
+	stop()
+	n.becomes(t, "test.Echo", notServing)
+	assert.Equal(t, healthpb.HealthCheckResponse_SERVICE_UNKNOWN, n.is(t, "test.Late"))
+}
+
 // Shutdown and Resume of the server say SERVING of all services, whoever leads.
 func TestHealthIsInStepAfterAResume(t *testing.T) {
 	n := newFleet(t).node(t)
