@@ -21,7 +21,7 @@ type HealthOptions struct {
 	// With an entry for "", that is the health of its name, and not of the process.
 	Services map[string]string
 	// Grace is for how long a process that had a session may be without one before it is not healthy: so a lost session that
-	// is opened again at once takes no process out of service. Default 5 s.
+	// is opened again at once takes no process out of service. Default 5 s; negative: none.
 	Grace time.Duration
 }
 
@@ -35,8 +35,7 @@ func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts H
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := l.Watch(watched)
-	// For what has no event: that Grace is over. And a second look at all else.
-	tick := time.NewTicker(max(time.Millisecond, min(time.Second, k.grace)))
+	tick := time.NewTicker(lookEvery(k.grace))
 	defer tick.Stop()
 	for {
 		k.look()
@@ -50,6 +49,14 @@ func Health(ctx context.Context, l *leader.Leader, server *health.Server, opts H
 		case <-tick.C:
 		}
 	}
+}
+
+// lookEvery is for what has no event: that grace is over. And for a second look at all else.
+func lookEvery(grace time.Duration) time.Duration {
+	if grace <= 0 {
+		return time.Second
+	}
+	return max(time.Millisecond, min(time.Second, grace))
 }
 
 // keeper tells a health server how the process is.

@@ -50,6 +50,15 @@ func TestHostileHints(t *testing.T) {
 	assert.Equal(t, metadata.MD{"leader-addr": {"h%C3%A9:1"}, "leader-node": {"a%25b"}, "leader-term": {"7"}}, hint{node: "a%b", addr: "hé:1", term: 7}.trailer())
 }
 
+// None needs no look of its own: the end of the session has an event.
+func TestHealthLooksSeldomWithoutGrace(t *testing.T) {
+	for grace, want := range map[time.Duration]time.Duration{
+		-1: time.Second, time.Microsecond: time.Millisecond, 300 * time.Millisecond: 300 * time.Millisecond, time.Hour: time.Second,
+	} {
+		assert.Equal(t, want, lookEvery(grace), grace)
+	}
+}
+
 // The session was closed for want of work, long before something wanted one again.
 func TestHealthyWhileASessionIsOpenedAgain(t *testing.T) {
 	k := &keeper{grace: time.Minute}
