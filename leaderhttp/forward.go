@@ -114,7 +114,8 @@ func (g *gate) rewrite(p *httputil.ProxyRequest, h hint) {
 	p.Out.Header.Set(HeaderForwarded, url.PathEscape(g.node))
 }
 
-// follow cancels a forwarded request, after the time in which the leader may send a last word, when h does not lead any more.
+// follow cancels a forwarded request, after the time in which the leader may send a last word, when h does not lead any more. In
+// that time it may turn out that only this process did not know.
 func (g *gate) follow(ctx context.Context, cancel context.CancelCauseFunc, h hint) {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -124,11 +125,15 @@ func (g *gate) follow(ctx context.Context, cancel context.CancelCauseFunc, h hin
 			return
 		case <-tick.C:
 		}
-		switch {
+		switch leads := g.leads(h); { //nolint:contextcheck // Known asks no one
+		case leads && over:
+			over = false
+			tick.Reset(lookInterval)
+		case leads:
 		case over:
 			cancel(errMoved)
 			return
-		case !g.leads(h): //nolint:contextcheck // Known asks no one
+		default:
 			over = true
 			tick.Reset(max(g.grace, 1))
 		}

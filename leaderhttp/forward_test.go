@@ -436,6 +436,40 @@ func TestGateForwardsOnAfterResign(t *testing.T) {
 	assert.Equal(t, "two", string(rest))
 }
 
+// A standby that is cut off from the database for a while, or was frozen, has lost sight of a leader that leads on.
+func TestGateForwardsOnAfterABlackout(t *testing.T) {
+	const grace = time.Second
+	f := newGateFleet(t)
+	db, err := f.db()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	a, b := f.node("a", leader.Options{}), startGateNode(t, leader.SQLite(db), "b", leader.Options{Lease: 200 * time.Millisecond})
+	proceed := make(chan struct{})
+	a.gate(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "one ")
+		_ = http.NewResponseController(w).Flush()
+		<-proceed
+		_, _ = io.WriteString(w, "two")
+	}, leaderhttp.GateOptions{})
+	b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward, Grace: grace})
+	a.lead(t)
+	b.knows(t, "a")
+	resp := open(t, gateClient(t), "POST", b.server.URL, nil)
+	_, err = io.ReadFull(resp.Body, make([]byte, 4))
+	require.NoError(t, err)
+
+	db.SetMaxOpenConns(1)
+	taken, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return b.l.Known(gateName).Err != nil }, soon, often)
+	time.AfterFunc(300*time.Millisecond, func() { _ = taken.Close() }) // several looks later
+	b.knows(t, "a")
+	time.AfterFunc(grace, func() { close(proceed) })
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "two", string(rest))
+}
+
 // A client that goes away takes its forwarded request with it.
 func TestGateForwardEndsWithItsClient(t *testing.T) {
 	entered, ended := make(chan struct{}), make(chan error, 1)

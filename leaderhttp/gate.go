@@ -90,7 +90,7 @@ type gate struct {
 //
 // Forward keeps the Host of the request, its path and query as they came in, and its Forwarded and X-Forwarded headers, to
 // which it adds the client. It streams both ways, and passes upgrades on. A request that is being forwarded ends
-// when its leader is not known to lead any more, after Grace.
+// when its leader is not known to lead any more, nor after Grace.
 //
 // Like http.ServeMux, Gate panics if it is given what no valid program gives: no Leader, no next, a name that
 // Run would not take, an unknown Mode, or another Scheme than http and https.
