@@ -71,10 +71,11 @@ type gate struct {
 }
 
 // Gate returns a handler that hands a request to next while this process leads name. It asks no one, and adds one
-// allocation and no lock that requests share. The request that next gets has a context of that leadership, as
-// [leader.Leader.Join] makes it, and no more can be read of its body once the leadership is over: that is an error which wraps
-// leader.ErrLost. A request may pass until the task is told to stop, and its leadership lasts until the task has returned: so a
-// task that waits for the requests it knows of hands over without a break.
+// allocation, two with a body, and no lock that requests share. The request that next gets has a context of that leadership,
+// as [leader.Leader.Join] makes it, and no more can be read of its body once the leadership is over: that is an error which
+// wraps leader.ErrLost. A read that waits then returns it, too, if the body has more than 64 KiB or no Content-Length. A
+// request may pass until the task is told to stop, and its leadership lasts until the task has returned: so a task that waits
+// for the requests it knows of hands over without a break.
 //
 // A short answer may still be written after the end. A stream is one that was flushed, or that has more than 64 KiB: from
 // the end on its writes return an error that wraps leader.ErrLost, though what they write is still sent for
@@ -137,8 +138,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.req = *r.WithContext(&c.joined) //nolint:contextcheck // joined is of r. Inlined: what WithContext makes stays on the stack
 	if r.Body != nil && r.Body != http.NoBody {
-		c.body = body{r.Body, &c.joined}
-		c.req.Body = &c.body
+		c.body = newBody(c, r)
+		c.req.Body = c.body
 	}
 	defer c.end(r)
 	g.next.ServeHTTP(c, &c.req)

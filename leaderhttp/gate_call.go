@@ -14,17 +14,17 @@ import (
 	"github.com/oxygenhub/leader"
 )
 
-// long is from how many bytes on an answer is taken for a stream.
+// long is from how many bytes on an answer is taken for a stream, and a body for one that may come slowly.
 const long = 64 << 10
 
-// call is a request that a gate has let in: all that it needs, in one piece of memory. It is the http.ResponseWriter that the
+// call is a request that a gate has let in: all that it needs, in one piece of memory, but for its body. It is the http.ResponseWriter that the
 // handler gets.
 type call struct {
 	gate   *gate
 	rw     http.ResponseWriter
 	joined leader.Joined
 	req    http.Request // with joined as its context
-	body   body         // of req, if it has one
+	body   *body        // of req; nil if it has none
 
 	mu       sync.Mutex // held while rw is written to, so that cut and the handler do not meet there
 	size     int64      // written
@@ -41,14 +41,18 @@ type call struct {
 // end is the return of the handler that r was for.
 func (c *call) end(r *http.Request) {
 	c.mu.Lock()
-	stream := c.stream
+	stream, reads := c.stream, c.body.watched()
 	c.done = true
 	c.mu.Unlock()
-	if stream != nil {
+	if stream != nil || reads != nil {
 		stream.stop()
+		reads.stop()
 		c.alive.Lock()
 		c.returned = true
 		c.alive.Unlock()
+	}
+	if reads != nil && c.body.ended && r.ProtoMajor == 1 {
+		c.rw.Header().Set("Connection", "close") // its deadline may have hit what net/http itself reads
 	}
 	switch form := c.req.MultipartForm; {
 	case form == nil:
@@ -232,21 +236,4 @@ func (c *call) cutOff() net.Conn {
 		return nil
 	}
 	return conn
-}
-
-// body is what a handler reads of a request: nothing that has come in after the end of the leadership.
-type body struct {
-	io.ReadCloser
-	joined *leader.Joined
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	if err := leader.Confirm(b.joined); err != nil { // it might wait for long
-		return 0, err
-	}
-	n, err := b.ReadCloser.Read(p)
-	if lost := leader.Confirm(b.joined); lost != nil {
-		return 0, lost
-	}
-	return n, err
 }

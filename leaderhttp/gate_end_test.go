@@ -391,6 +391,73 @@ func TestGateReadsNoMoreOfABodyAfterTheEnd(t *testing.T) {
 	})
 }
 
+// The client has stopped in the middle of its upload, and may stay so for ever.
+func TestGateEndsAReadThatIsBlocked(t *testing.T) {
+	forEachEnd(t, func(t *endTest) {
+		testBlockedRead(t.T, t.a, gateClient(t), t.end)
+	})
+	t.Run("HTTP/2", func(t *testing.T) {
+		f := newGateFleet(t)
+		a := f.node("a", leader.Options{})
+		a.server.Close()
+		a = startTLS(t, a)
+		a.lead(t)
+		testBlockedRead(t, a, a.server.Client(), f.lose)
+	})
+}
+
+func testBlockedRead(t *testing.T, a *gateNode, client *http.Client, end func()) {
+	t.Helper()
+	entered := make(chan struct{})
+	a.mux.HandleFunc("/plain", say("plain"))
+	a.gate(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadFull(r.Body, make([]byte, 3))
+		assert.NoError(t, err)
+		close(entered)
+		_, err = r.Body.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, leader.ErrLost)
+		w.WriteHeader(http.StatusTeapot)
+	}, leaderhttp.GateOptions{})
+	from, to := io.Pipe()
+	status := make(chan int, 1)
+	go func() {
+		resp, err := client.Post(a.server.URL, "", from)
+		if assert.NoError(t, err) {
+			_ = resp.Body.Close()
+			status <- resp.StatusCode
+		}
+	}()
+	_, err := io.WriteString(to, "one")
+	require.NoError(t, err)
+	within(t, entered)
+	end()
+	assert.Equal(t, http.StatusTeapot, within(t, status))
+	_ = to.Close()
+	resp, err := client.Get(a.server.URL + "/plain")
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// A body that comes slowly is read to its end all the same.
+func TestGateReadsASlowBody(t *testing.T) {
+	f := newGateFleet(t)
+	a := f.node("a", leader.Options{})
+	a.gate(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, leaderhttp.GateOptions{})
+	a.lead(t)
+	from, to := io.Pipe()
+	time.AfterFunc(300*time.Millisecond, func() { _, _ = io.WriteString(to, "one"); _ = to.Close() }) // after it was taken for slow
+	client := gateClient(t)
+	for _, body := range []io.Reader{from, strings.NewReader("one")} {
+		resp, err := client.Post(a.server.URL, "", body)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, "one", string(got))
+	}
+}
+
 // What is left of a stream whose handler has returned must not harm the next request on its connection.
 func TestGateForgetsAStreamThatHasEnded(t *testing.T) {
 	f := newGateFleet(t)

@@ -47,8 +47,11 @@ func (w *watch) look() {
 	}
 }
 
-// stop does not wait for a cut that is going on.
+// stop does not wait for a cut that is going on. No watch has nothing to stop.
 func (w *watch) stop() {
+	if w == nil {
+		return
+	}
 	w.leave()
 	w.mu.Lock()
 	defer w.mu.Unlock()
