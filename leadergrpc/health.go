@@ -18,7 +18,8 @@ import (
 type HealthOptions struct {
 	// Services says which name must be led for a service to be SERVING, by service. Default: a service for each name that
 	// Run is going on for, called like it; the server remembers each of them, so name those that matter if new names keep coming.
-	// With an entry for "", that is the health of its name, and not of the process.
+	// With an entry for "", that is the health of its name, and not of the process: health.NewServer says SERVING of it, so tell it
+	// otherwise before the server serves.
 	Services map[string]string
 	// Grace is for how long a process that had a session may be without one before it is not healthy: so a lost session that
 	// is opened again at once takes no process out of service. Default 5 s; negative: none.

@@ -52,7 +52,8 @@ func (g *gate) refuse(ctx context.Context, begun bool) error {
 //
 // A blocked call of gRPC's stream can only be ended by the return of the handler. So they are made by two goroutines beside
 // the handler, which are left behind with such a call and end when gRPC ends the stream, right after the handler has
-// returned. A message of a call that has returned an error must therefore not be used again: generated code never does.
+// returned; behind grpc.Server.ServeHTTP not before the client has taken what was being sent, or gone. A message of a call
+// that has returned an error must therefore not be used again: generated code never does.
 // Put it before interceptors that wrap the stream, which must not meet such a call when they have returned.
 func StreamServerInterceptor(l *leader.Leader, name string, opts Options) grpc.StreamServerInterceptor {
 	g := newGate(l, name, opts)
