@@ -64,14 +64,25 @@ func (g *gate) redirect(w http.ResponseWriter, r *http.Request, h hint) {
 func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 	var sent attempt
 	ctx, cancel := context.WithCancelCause(httptrace.WithClientTrace(r.Context(), sent.trace()))
+	r = r.WithContext(ctx)
+	up := &upload{ReadCloser: r.Body}
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = up
+	}
 	watched := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(watched)
-		g.follow(ctx, cancel, h)
+		if g.follow(ctx, h) {
+			cancel(errMoved)
+			up.end(w)
+		}
 	}()
 	defer func() {
 		cancel(nil)
 		<-watched
+		if up.ended && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // its deadline may have hit what net/http itself reads
+		}
 	}()
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { g.rewrite(p, h) },
@@ -92,7 +103,33 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 			fail(w, http.StatusBadGateway, codeUnreachable, message, now)
 		},
 	}
-	proxy.ServeHTTP(w, r.WithContext(ctx))
+	proxy.ServeHTTP(w, r)
+}
+
+// upload is the body of a forwarded request. The proxy waits for a read of it that is going on, whatever has become of the request,
+// and the client may never send more.
+type upload struct {
+	io.ReadCloser
+	reading, over atomic.Bool
+	ended         bool // a read was
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.reading.Store(true) // before the look at over: else end might look between the two
+	defer u.reading.Store(false)
+	if u.over.Load() {
+		return 0, errMoved
+	}
+	return u.ReadCloser.Read(p)
+}
+
+// end ends the read that waits, and all later ones.
+func (u *upload) end(w http.ResponseWriter) {
+	u.over.Store(true)
+	if u.reading.Load() {
+		u.ended = true
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 // rewrite makes the request to the leader: what the client has sent, and who forwards it.
@@ -114,15 +151,15 @@ func (g *gate) rewrite(p *httputil.ProxyRequest, h hint) {
 	p.Out.Header.Set(HeaderForwarded, url.PathEscape(g.node))
 }
 
-// follow cancels a forwarded request, after the time in which the leader may send a last word, when h does not lead any more. In
-// that time it may turn out that only this process did not know.
-func (g *gate) follow(ctx context.Context, cancel context.CancelCauseFunc, h hint) {
+// follow returns true when a forwarded request is to end: after the time in which the leader may send a last word, when h does
+// not lead any more. In that time it may turn out that only this process did not know.
+func (g *gate) follow(ctx context.Context, h hint) (moved bool) {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
 	for over := false; ; {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-tick.C:
 		}
 		switch leads := g.leads(h); { //nolint:contextcheck // Known asks no one
@@ -131,8 +168,7 @@ func (g *gate) follow(ctx context.Context, cancel context.CancelCauseFunc, h hin
 			tick.Reset(lookInterval)
 		case leads:
 		case over:
-			cancel(errMoved)
-			return
+			return true
 		default:
 			over = true
 			tick.Reset(max(g.grace, 1))

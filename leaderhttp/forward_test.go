@@ -416,6 +416,35 @@ func TestGateEndsAForwardedStreamWithTheTerm(t *testing.T) {
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
+// As is the client, in the middle of its upload: nobody waits for either.
+func TestGateEndsAForwardedUploadWithTheTerm(t *testing.T) {
+	asked := make(chan struct{})
+	addr := silent(t, func(conn net.Conn) {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.ReadFull(r.Body, make([]byte, 3))
+			close(asked)
+		}
+	})
+	f := newGateFleet(t)
+	a, b := f.node("a", leader.Options{Addr: addr}), f.node("b", leader.Options{})
+	b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward, Grace: -1})
+	a.lead(t)
+	b.knows(t, "a")
+	conn, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+	require.NoError(t, err)
+	within(t, asked)
+	f.lose()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
+	assert.True(t, resp.Close)
+}
+
 // A standby that has resigned, as in a rolling restart, knows of no leader any more: what it forwards goes on all the same.
 func TestGateForwardsOnAfterResign(t *testing.T) {
 	const grace = 50 * time.Millisecond
