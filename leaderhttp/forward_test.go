@@ -445,6 +445,25 @@ func TestGateEndsAForwardedUploadWithTheTerm(t *testing.T) {
 	assert.True(t, resp.Close)
 }
 
+// A client that streams its body, and may send nothing for hours, is told at once that it is in the wrong place.
+func TestGateRefusesAnUploadBeforeItsEnd(t *testing.T) {
+	for mode, status := range map[leaderhttp.Mode]int{leaderhttp.Refuse: http.StatusServiceUnavailable, leaderhttp.Redirect: http.StatusTemporaryRedirect} {
+		_, _, b, _ := gatePair(t, say(""), leaderhttp.GateOptions{Mode: mode})
+		conn, err := net.Dial("tcp", b.addr)
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, status, resp.StatusCode)
+		assert.True(t, resp.Close)
+	}
+}
+
 // A standby that has resigned, as in a rolling restart, knows of no leader any more: what it forwards goes on all the same.
 func TestGateForwardsOnAfterResign(t *testing.T) {
 	const grace = 50 * time.Millisecond

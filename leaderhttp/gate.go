@@ -157,8 +157,10 @@ func (g *gate) stand(w http.ResponseWriter, r *http.Request) {
 	h := g.hint() //nolint:contextcheck // Known asks no one
 	switch {
 	case h.to == nil || g.mode == Refuse || r.Header.Get(HeaderForwarded) != "":
+		early(w, r)
 		g.refuse(w, h)
 	case g.mode == Redirect:
+		early(w, r)
 		g.redirect(w, r, h)
 	default:
 		g.forward(w, r, h)

@@ -11,6 +11,17 @@ import (
 	"github.com/oxygenhub/leader"
 )
 
+// isLong reports whether the body of r may take long to come in.
+func isLong(r *http.Request) bool { return r.ContentLength < 0 || r.ContentLength > long }
+
+// early has an answer sent that does not read the body of r. Else net/http waits for the body first, which a client may send bit
+// by bit for hours.
+func early(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 && isLong(r) && http.NewResponseController(w).EnableFullDuplex() == nil {
+		w.Header().Set("Connection", "close") // else net/http would use it again, and panic there
+	}
+}
+
 // body is what a handler reads of a request: nothing that has come in after the end of the leadership. If it is long, or nobody knows
 // how long, a read that waits then is ended.
 type body struct {
@@ -24,7 +35,7 @@ type body struct {
 
 func newBody(c *call, r *http.Request) *body {
 	b := &body{ReadCloser: r.Body, call: c}
-	if r.ContentLength < 0 || r.ContentLength > long {
+	if isLong(r) {
 		b.slow = time.AfterFunc(lookAgain, b.arm)
 	}
 	return b
