@@ -94,6 +94,7 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 				http.Error(w, "request body too large", http.StatusRequestEntityTooLarge)
 				return
 			}
+			early(w, r)
 			now := g.hint()
 			if sent.nothing(err) {
 				g.refuse(w, now)
@@ -106,8 +107,8 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 	proxy.ServeHTTP(w, r)
 }
 
-// upload is the body of a forwarded request. The proxy waits for a read of it that is going on, whatever has become of the request,
-// and the client may never send more.
+// upload is the body of a forwarded request, of which the client may never send more: nobody waits for that once the request has
+// ended.
 type upload struct {
 	io.ReadCloser
 	reading, over atomic.Bool
@@ -121,6 +122,12 @@ func (u *upload) Read(p []byte) (int, error) {
 		return 0, errMoved
 	}
 	return u.ReadCloser.Read(p)
+}
+
+// Close lets nobody read any more. It leaves the rest to net/http, which has the answer sent first: to close a body is to read on.
+func (u *upload) Close() error {
+	u.over.Store(true)
+	return nil
 }
 
 // end ends the read that waits, and all later ones.

@@ -464,6 +464,30 @@ func TestGateRefusesAnUploadBeforeItsEnd(t *testing.T) {
 	}
 }
 
+// Nor does a client that streams its body wait, if the leader cannot be reached.
+func TestGateAnswersAnUploadThatItCouldNotForward(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	dead := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	f := newGateFleet(t)
+	a, b := f.node("a", leader.Options{Addr: dead}), f.node("b", leader.Options{})
+	b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward})
+	a.lead(t)
+	b.knows(t, "a")
+	conn, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	assert.True(t, resp.Close)
+}
+
 // A standby that has resigned, as in a rolling restart, knows of no leader any more: what it forwards goes on all the same.
 func TestGateForwardsOnAfterResign(t *testing.T) {
 	const grace = 50 * time.Millisecond
