@@ -88,7 +88,13 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 		Rewrite:       func(p *httputil.ProxyRequest) { g.rewrite(p, h) },
 		Transport:     g.transport,
 		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0), // what breaks off is told to the client
+		ModifyResponse: func(*http.Response) error {
+			if !up.whole.Load() { // the leader answers while the client still sends
+				early(w, r)
+			}
+			return nil
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // what breaks off is told to the client
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { //nolint:contextcheck // Known asks no one
 			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) { // of who limits bodies before us
 				http.Error(w, "request body too large", http.StatusRequestEntityTooLarge)
@@ -112,7 +118,8 @@ func (g *gate) forward(w http.ResponseWriter, r *http.Request, h hint) {
 type upload struct {
 	io.ReadCloser
 	reading, over atomic.Bool
-	ended         bool // a read was
+	whole         atomic.Bool // all of it was read
+	ended         bool        // a read was
 }
 
 func (u *upload) Read(p []byte) (int, error) {
@@ -121,7 +128,11 @@ func (u *upload) Read(p []byte) (int, error) {
 	if u.over.Load() {
 		return 0, errMoved
 	}
-	return u.ReadCloser.Read(p)
+	n, err := u.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		u.whole.Store(true)
+	}
+	return n, err
 }
 
 // Close lets nobody read any more. It leaves the rest to net/http, which has the answer sent first: to close a body is to read on.

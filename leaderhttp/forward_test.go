@@ -255,6 +255,41 @@ func TestGateForwardsStreams(t *testing.T) {
 	assert.Equal(t, "bye", string(rest), "the last word is forwarded, too")
 }
 
+// The leader answers while the client still sends.
+func TestGateForwardsBothWaysAtOnce(t *testing.T) {
+	_, _, b, _ := gatePair(t, func(w http.ResponseWriter, r *http.Request) {
+		to := http.NewResponseController(w)
+		assert.NoError(t, to.EnableFullDuplex())
+		buf := make([]byte, 3)
+		for {
+			if _, err := io.ReadFull(r.Body, buf); err != nil {
+				return
+			}
+			_, _ = w.Write(buf)
+			assert.NoError(t, to.Flush())
+		}
+	}, leaderhttp.GateOptions{Mode: leaderhttp.Forward})
+	conn, err := net.Dial("tcp", b.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
+	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	buf := make([]byte, 3)
+	for _, next := range []string{"3\r\ntwo\r\n", "3\r\nsix\r\n", "0\r\n\r\n"} {
+		_, err = io.ReadFull(resp.Body, buf)
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, next)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, "six", string(buf))
+	_, err = io.ReadFull(resp.Body, buf)
+	assert.Equal(t, io.EOF, err)
+}
+
 func TestGateForwardsABigUpload(t *testing.T) {
 	_, _, b, _ := gatePair(t, func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
