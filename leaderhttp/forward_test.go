@@ -255,41 +255,6 @@ func TestGateForwardsStreams(t *testing.T) {
 	assert.Equal(t, "bye", string(rest), "the last word is forwarded, too")
 }
 
-// The leader answers while the client still sends.
-func TestGateForwardsBothWaysAtOnce(t *testing.T) {
-	_, _, b, _ := gatePair(t, func(w http.ResponseWriter, r *http.Request) {
-		to := http.NewResponseController(w)
-		assert.NoError(t, to.EnableFullDuplex())
-		buf := make([]byte, 3)
-		for {
-			if _, err := io.ReadFull(r.Body, buf); err != nil {
-				return
-			}
-			_, _ = w.Write(buf)
-			assert.NoError(t, to.Flush())
-		}
-	}, leaderhttp.GateOptions{Mode: leaderhttp.Forward})
-	conn, err := net.Dial("tcp", b.addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
-	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	buf := make([]byte, 3)
-	for _, next := range []string{"3\r\ntwo\r\n", "3\r\nsix\r\n", "0\r\n\r\n"} {
-		_, err = io.ReadFull(resp.Body, buf)
-		require.NoError(t, err)
-		_, err = io.WriteString(conn, next)
-		require.NoError(t, err)
-	}
-	assert.Equal(t, "six", string(buf))
-	_, err = io.ReadFull(resp.Body, buf)
-	assert.Equal(t, io.EOF, err)
-}
-
 func TestGateForwardsABigUpload(t *testing.T) {
 	_, _, b, _ := gatePair(t, func(w http.ResponseWriter, r *http.Request) {
 		sum := sha256.New()
@@ -449,78 +414,6 @@ func TestGateEndsAForwardedStreamWithTheTerm(t *testing.T) {
 	f.lose()
 	_, err = io.Copy(io.Discard, resp.Body)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-}
-
-// As is the client, in the middle of its upload: nobody waits for either.
-func TestGateEndsAForwardedUploadWithTheTerm(t *testing.T) {
-	asked := make(chan struct{})
-	addr := silent(t, func(conn net.Conn) {
-		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, _ = io.ReadFull(r.Body, make([]byte, 3))
-			close(asked)
-		}
-	})
-	f := newGateFleet(t)
-	a, b := f.node("a", leader.Options{Addr: addr}), f.node("b", leader.Options{})
-	b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward, Grace: -1})
-	a.lead(t)
-	b.knows(t, "a")
-	conn, err := net.Dial("tcp", b.addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
-	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
-	require.NoError(t, err)
-	within(t, asked)
-	f.lose()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	_ = resp.Body.Close()
-	assert.Equal(t, http.StatusBadGateway, resp.StatusCode)
-	assert.True(t, resp.Close)
-}
-
-// A client that streams its body, and may send nothing for hours, is told at once that it is in the wrong place.
-func TestGateRefusesAnUploadBeforeItsEnd(t *testing.T) {
-	for mode, status := range map[leaderhttp.Mode]int{leaderhttp.Refuse: http.StatusServiceUnavailable, leaderhttp.Redirect: http.StatusTemporaryRedirect} {
-		_, _, b, _ := gatePair(t, say(""), leaderhttp.GateOptions{Mode: mode})
-		conn, err := net.Dial("tcp", b.addr)
-		require.NoError(t, err)
-		defer conn.Close()
-		require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
-		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
-		require.NoError(t, err)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, status, resp.StatusCode)
-		assert.True(t, resp.Close)
-	}
-}
-
-// Nor does a client that streams its body wait, if the leader cannot be reached.
-func TestGateAnswersAnUploadThatItCouldNotForward(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	dead := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	f := newGateFleet(t)
-	a, b := f.node("a", leader.Options{Addr: dead}), f.node("b", leader.Options{})
-	b.gate(say("b"), leaderhttp.GateOptions{Mode: leaderhttp.Forward})
-	a.lead(t)
-	b.knows(t, "a")
-	conn, err := net.Dial("tcp", b.addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(soon)))
-	_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
-	_ = resp.Body.Close()
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	assert.True(t, resp.Close)
 }
 
 // A standby that has resigned, as in a rolling restart, knows of no leader any more: what it forwards goes on all the same.

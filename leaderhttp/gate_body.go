@@ -30,7 +30,6 @@ type body struct {
 	reading atomic.Bool
 	slow    *time.Timer // runs arm, by when most handlers have returned; nil: a short body
 	watch   *watch      // guarded by call.mu
-	ended   bool        // a read was; guarded by call.alive until the handler has returned
 }
 
 func newBody(c *call, r *http.Request) *body {
@@ -69,7 +68,6 @@ func (b *body) cut() {
 	c.alive.Lock()
 	defer c.alive.Unlock()
 	if !c.returned && b.reading.Load() {
-		b.ended = true
 		_ = http.NewResponseController(c.rw).SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -17,8 +17,8 @@ import (
 // long is from how many bytes on an answer is taken for a stream, and a body for one that may come slowly.
 const long = 64 << 10
 
-// call is a request that a gate has let in: all that it needs, in one piece of memory, but for its body. It is the http.ResponseWriter that the
-// handler gets.
+// call is a request that a gate has let in: all that it needs, in one piece of memory, but for its body. It is the
+// http.ResponseWriter that the handler gets.
 type call struct {
 	gate   *gate
 	rw     http.ResponseWriter
@@ -51,8 +51,8 @@ func (c *call) end(r *http.Request) {
 		c.returned = true
 		c.alive.Unlock()
 	}
-	if reads != nil && c.body.ended && r.ProtoMajor == 1 {
-		c.rw.Header().Set("Connection", "close") // its deadline may have hit what net/http itself reads
+	if c.body != nil && c.body.slow != nil && leader.Confirm(&c.joined) != nil {
+		early(c.rw, r) // the rest of the body may never come
 	}
 	switch form := c.req.MultipartForm; {
 	case form == nil:
