@@ -213,9 +213,11 @@ func TestGateForwardsOnce(t *testing.T) {
 		assert.Contains(t, body, `"NOT_LEADER"`)
 		assert.Equal(t, int64(i+1), hops.Load(), target)
 	}
-	resp, _ := do(t, "POST", b.server.URL+"/2", "", leaderhttp.HeaderForwarded, "x")
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	assert.Equal(t, int64(3), hops.Load())
+	for _, by := range []string{"x", ""} { // a proxy may have emptied it
+		resp, _ := do(t, "POST", b.server.URL+"/2", "", leaderhttp.HeaderForwarded, by)
+		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		assert.Equal(t, int64(3), hops.Load())
+	}
 }
 
 func TestGateForwardsStreams(t *testing.T) {

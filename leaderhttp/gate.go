@@ -141,7 +141,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.body = newBody(c, r)
 		c.req.Body = c.body
 	}
-	defer c.end(r)
+	defer c.end(r) //nolint:contextcheck // joined is of r
 	g.next.ServeHTTP(c, &c.req)
 	if c.failed() { // what was sent is not whole, and must not look so
 		panic(http.ErrAbortHandler)
@@ -156,7 +156,7 @@ func (g *gate) stand(w http.ResponseWriter, r *http.Request) {
 	}
 	h := g.hint() //nolint:contextcheck // Known asks no one
 	switch {
-	case h.to == nil || g.mode == Refuse || r.Header.Get(HeaderForwarded) != "":
+	case h.to == nil || g.mode == Refuse || len(r.Header.Values(HeaderForwarded)) > 0:
 		early(w, r)
 		g.refuse(w, h)
 	case g.mode == Redirect:

@@ -27,6 +27,7 @@ type call struct {
 	body   *body        // of req; nil if it has none
 
 	mu       sync.Mutex // held while rw is written to, so that cut and the handler do not meet there
+	head     bool       // of the answer, was written
 	size     int64      // written
 	stream   *watch     // nil: a short answer
 	hijacked bool
@@ -42,6 +43,7 @@ type call struct {
 func (c *call) end(r *http.Request) {
 	c.mu.Lock()
 	stream, reads := c.stream, c.body.watched()
+	c.headLocked()
 	c.done = true
 	c.mu.Unlock()
 	if stream != nil || reads != nil {
@@ -50,9 +52,6 @@ func (c *call) end(r *http.Request) {
 		c.alive.Lock()
 		c.returned = true
 		c.alive.Unlock()
-	}
-	if c.body != nil && c.body.slow != nil && leader.Confirm(&c.joined) != nil {
-		early(c.rw, r) // the rest of the body may never come
 	}
 	switch form := c.req.MultipartForm; {
 	case form == nil:
@@ -80,8 +79,20 @@ func (c *call) WriteHeader(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over == nil {
+		if code >= http.StatusOK {
+			c.headLocked()
+		}
 		c.rw.WriteHeader(code)
 	}
+}
+
+// headLocked comes before the head of the answer, and once more when the handler returns. Of a long body the rest may never come
+// once the leadership is over, and only in the head can be said that its connection is closed.
+func (c *call) headLocked() {
+	if !c.head && c.body != nil && c.body.slow != nil && leader.Confirm(&c.joined) != nil {
+		early(c.rw, &c.req)
+	}
+	c.head = true
 }
 
 func (c *call) Write(p []byte) (int, error) {
@@ -154,6 +165,7 @@ func (c *call) FlushError() error {
 	if c.over != nil {
 		return c.over
 	}
+	c.headLocked()
 	c.armLocked()
 	return c.endLocked(http.NewResponseController(c.rw).Flush())
 }
@@ -184,6 +196,7 @@ func (c *call) beginLocked(n int64) error {
 		c.broken = true
 		return c.over
 	}
+	c.headLocked()
 	if c.size += n; c.size > long {
 		c.armLocked()
 	}
@@ -222,9 +235,11 @@ func (c *call) cutOff() net.Conn {
 	if c.returned {
 		return nil
 	}
-	// This ends a write that is going on, which has mu. On HTTP/2 it ends the stream, and nothing else is needed.
+	// This ends a write that is going on, which has mu. On HTTP/2 it ends the stream, and nothing else is needed. net/http may read in
+	// it: the rest of the request, before the first of the answer.
 	w := http.NewResponseController(c.rw)
 	_ = w.SetWriteDeadline(time.Unix(1, 0))
+	_ = w.SetReadDeadline(time.Unix(1, 0))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = leader.Confirm(&c.joined)

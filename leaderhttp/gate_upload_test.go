@@ -5,6 +5,7 @@ package leaderhttp_test
 import (
 	"bufio"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -90,6 +91,68 @@ func TestGateAnswersAnUploadAfterTheEnd(t *testing.T) {
 		t.end()
 		assert.Equal(t, http.StatusTeapot, within(t, status))
 	})
+}
+
+// What comes on its connection after such an answer is the rest of the body, and no request.
+func TestGateClosesTheConnectionOfAnUploadAfterTheEnd(t *testing.T) {
+	for name, handle := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"nothing": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"after": func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			w.WriteHeader(http.StatusTeapot)
+		},
+		"before, reading": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = io.Copy(io.Discard, r.Body)
+		},
+		"stream": func(w http.ResponseWriter, r *http.Request) { // net/http waits for the body first
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newGateFleet(t)
+			a := f.node("a", leader.Options{})
+			failures := make(chan string, 8)
+			a.server.Config.ErrorLog = log.New(lines(failures), "", 0)
+			entered := make(chan struct{}, 1)
+			a.gate(func(w http.ResponseWriter, r *http.Request) {
+				entered <- struct{}{}
+				handle(w, r)
+			}, leaderhttp.GateOptions{})
+			a.lead(t)
+			conn, err := net.Dial("tcp", a.addr)
+			require.NoError(t, err)
+			defer conn.Close()
+			require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+			require.NoError(t, err)
+			within(t, entered)
+			f.lose()
+			answer := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(answer, nil)
+			if name == "stream" {
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF, "it is cut off")
+				return
+			}
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_, _ = io.WriteString(conn, "26\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			resp, err = http.ReadResponse(answer, nil)
+			assert.Error(t, err, "%v", resp)
+			a.server.Close() // waits for its connections
+			assert.Empty(t, failures)
+			assert.Empty(t, entered, "a body was taken for a request")
+		})
+	}
+}
+
+// lines are what a log has said.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
 }
 
 // A body that comes slowly is read to its end all the same.
