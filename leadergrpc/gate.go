@@ -154,7 +154,7 @@ func (g *gate) cutShort(call context.Context, j *leader.Joined, err error) bool 
 		return (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) && lost(call, j)
 	}
 	if fenced := (*leader.FencedError)(nil); errors.As(err, &fenced) {
-		term, _ := leader.TermOf(j) //nolint:contextcheck // j is derived from call
+		term, _ := leader.TermOf(j)                         //nolint:contextcheck // j is derived from call
 		return fenced.Name == g.name && fenced.Term == term // the database may know before we do
 	}
 	ended := func(end error) bool { return errors.Is(err, end) }
