@@ -3,9 +3,13 @@
 package leadergrpc_test
 
 import (
+	"context"
+
 	"github.com/oxygenhub/leader"
 	"github.com/oxygenhub/leader/leadergrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // The code of docs/gates.md, which TestDocsSnippetsAreCode of the root module looks for.
@@ -24,4 +28,10 @@ func _(target string, creds grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient(target, creds,
 		grpc.WithUnaryInterceptor(follower.Unary()), grpc.WithStreamInterceptor(follower.Stream()))
 	return conn, err
+}
+
+func _(ctx context.Context, lead *leader.Leader, server *grpc.Server) {
+	status := health.NewServer()
+	healthpb.RegisterHealthServer(server, status)
+	go leadergrpc.Health(ctx, lead, status, leadergrpc.HealthOptions{Services: map[string]string{"shop.Orders": "orders"}})
 }

@@ -46,7 +46,7 @@ func _(lead *leader.Leader, server *http.Server, bounded context.Context) error 
 		<-ctx.Done()  // the gate is closed
 		writes.Wait() // each of which should have a bound
 		return nil
-	}) // another process leads now
+	}) // another process leads now; err wraps context.Canceled, as ctx has ended
 	err = errors.Join(err, server.Shutdown(bounded)) // a context with some seconds; streams have been told
 	return err
 }
