@@ -246,7 +246,13 @@ func TestRunAtATerminal(t *testing.T) {
 	after := c.settings()
 	before.Lflag &^= syscall.ECHO // as was asked for
 	assert.Equal(t, before.Lflag, after.Lflag)
-	within(t, "in the foreground again", func() bool { return strings.Count(c.text.String(), "echo hang up") == 2 })
+	pid := int32(overviewFrom(t, db, "x").Leads[0].PID)
+	within(t, "in the foreground again", func() bool { // the shell says so before it is
+		var group int32
+		ioctl(t, c.master, syscall.TIOCGPGRP, unsafe.Pointer(&group))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && group == pid && !strings.Contains(string(stat), ") T ")
+	})
 	require.NoError(t, c.slave.Close())
 	require.NoError(t, c.master.Close())
 	shell.status()
