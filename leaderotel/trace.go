@@ -82,6 +82,7 @@ func conclude(ctx context.Context, span trace.Span, err error) {
 // leadership is a span that hears of what becomes of its name.
 type leadership struct {
 	span   trace.Span
+	opened time.Time     // what is told of before is of another leadership, or not told here
 	late   bool          // the context had ended before: no more will be told
 	untold func() bool   // stops the watch of the task's context
 	told   chan struct{} // closed when the span has heard that the task was told to stop
@@ -90,7 +91,9 @@ type leadership struct {
 
 // open has span hear of the events of name, and of the end of ctx.
 func (i *Instrumentation) open(ctx context.Context, name string, span trace.Span) *leadership {
-	s := &leadership{span: span, late: ctx.Err() != nil, told: make(chan struct{}), lost: make(chan struct{}, 1)}
+	s := &leadership{
+		span: span, opened: time.Now(), late: ctx.Err() != nil, told: make(chan struct{}), lost: make(chan struct{}, 1),
+	}
 	i.mu.Lock()
 	if i.spans[name] == nil {
 		i.spans[name] = make(map[*leadership]struct{})
@@ -130,7 +133,7 @@ func (i *Instrumentation) close(ctx context.Context, name string, s *leadership)
 
 // hear adds what the Leader tells to the span.
 func (s *leadership) hear(e leader.Event) {
-	if e.Kind != leader.Lost && e.Kind != leader.Overrun {
+	if e.Kind != leader.Lost && e.Kind != leader.Overrun || e.Time.Before(s.opened) {
 		return
 	}
 	var attributes []attribute.KeyValue

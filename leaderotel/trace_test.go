@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -198,4 +199,33 @@ func TestSpanAfterALossDoesNotWait(t *testing.T) {
 		shortest = min(shortest, span.EndTime().Sub(span.StartTime()))
 	}
 	assert.Less(t, shortest, 100*time.Millisecond)
+}
+
+// TestSpanHearsOfItsOwnLossOnly: an SDK holds up the goroutine that reads events, until the name is led anew.
+func TestSpanHearsOfItsOwnLossOnly(t *testing.T) {
+	t.Cleanup(func() { noneLeft(t) })
+	reader, wait := sdkmetric.NewManualReader(), make(chan struct{})
+	spans := tracetest.NewSpanRecorder()
+	r := newRig(t, quick(), leaderotel.Options{
+		MeterProvider:  slow{sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), wait},
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+	})
+	r.reader = reader
+	began := make(chan struct{}, 2)
+	stop, ended := start(t, r.Leader, r.Task(name, func(ctx context.Context) error {
+		began <- struct{}{}
+		return obey(ctx)
+	}))
+	get(t, began)
+	r.store.Session("web-1").End()
+	get(t, began)
+	close(wait)
+	r.has(t, points{"leader.transitions{event=lost,name=invoices,reason=connection}": 1})
+	stop()
+	require.ErrorIs(t, get(t, ended), context.Canceled)
+	require.Len(t, spans.Ended(), 2)
+	second := spans.Ended()[1]
+	assert.Equal(t, []string{"stopping caller"}, events(second))
+	assert.Equal(t, codes.Unset, second.Status().Code)
+	assert.NotContains(t, second.Attributes(), leaderotel.KeyReason.String("connection"))
 }
