@@ -194,7 +194,7 @@ func (v *facts) judge(r *report, schema string) {
 	}
 	if !v.seesOthers {
 		r.warn("rights", fmt.Sprintf("GRANT pg_read_all_stats TO %s, if people are to see it", quoted(v.role)),
-			"since when sessions of other roles are there, and from which address, is hidden from this one; leading does not need it")
+			"this role cannot see since when and from which address others are connected; leading does not need it")
 	}
 	if v.namespace == "" {
 		r.fail("namespace", "set Options.Namespace, or pass --namespace", "this role has no current schema to take it from")

@@ -34,8 +34,9 @@ Put it before a program that must not run twice:
   leader run --try --name nightly -- ./report   # in the crontab of each machine
 
 ` + databaseHelp + `  --name NAME     what is led: any text that all agree on
-  --namespace NS  names of different namespaces are different locks. Default on
-                  PostgreSQL: the current schema
+  --namespace NS  names of different namespaces are different locks: all that
+                  are to exclude each other need the same. Default on
+                  PostgreSQL: the current schema, which can differ by role
   --try           do not wait: if somebody else leads, end with status 75
   --wait TIME     wait for so long at most, as 30s or 5m, and end with status 75
                   then. Default: without end
@@ -65,7 +66,8 @@ The exit status is that of the command, 128 and the number of the signal that
 ended it, or
 
   64        the command line is wrong
-  69        the database could not be asked (--try, --wait)
+  69        the database could not be asked (--try, --wait; else it is asked
+            until it answers)
   75        somebody else leads (--try, --wait)
   76        the lock was lost, and the command was stopped
   78        the database, or a pooler before it, cannot lock
@@ -123,7 +125,7 @@ Ask with the connection string that the service has.
 
 const terminateHelp = `End the session of a holder that does not answer.
 
-  leader terminate [--db URL] [--namespace NS] --name NAME [--yes]
+  leader terminate [--db URL|FILE] [--namespace NS] --name NAME [--yes]
 
 ` + databaseHelp + `  --name NAME     whose lock is to be free
   --namespace NS  see "leader help run"
@@ -143,7 +145,7 @@ which.
 
 const resignHelp = `Ask the holder of a name to hand it over.
 
-  leader resign [--db URL] [--namespace NS] --name NAME [--wait TIME]
+  leader resign [--db URL|FILE] [--namespace NS] --name NAME [--wait TIME]
 
 ` + databaseHelp + `  --name NAME     what is to be handed over
   --namespace NS  see "leader help run"

@@ -68,8 +68,8 @@ func subcommands() []subcommand {
 		{"run", "run a command while this process leads", (*app).run},
 		{"status", "show who leads what", (*app).status},
 		{"check", "find out whether locks work on this database, and what to do if not", (*app).check},
-		{"terminate", "end the session of a holder that does not answer", (*app).terminate},
 		{"resign", "ask the holder of a name to hand it over", (*app).resign},
+		{"terminate", "end the session of a holder that does not answer", (*app).terminate},
 		{"key", "print the lock that a name means, for other languages", (*app).key},
 		{"completion", "print the script that completes commands in a shell", (*app).completion},
 		{"version", "print the version", (*app).version},
@@ -108,6 +108,9 @@ func (a *app) help(args []string) int {
 		if len(args) > 0 && sub.name == args[0] {
 			return a.exit(sub.name, sub, []string{"--help"})
 		}
+	}
+	if len(args) > 0 {
+		return a.fail("", usagef("unknown command %q", args[0]))
 	}
 	var lines strings.Builder
 	for _, sub := range subcommands() {

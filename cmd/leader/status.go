@@ -186,7 +186,7 @@ func (o *overviewOf) add(t term) {
 func (o *overviewOf) write(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintf(to, "%s, namespace %s\n\n", o.Place, o.Namespace)
-	_, _ = fmt.Fprintln(w, "NAME\tLED BY\tFROM\tPROCESS\tSINCE\tTERM\tADDRESS")
+	_, _ = fmt.Fprintln(w, "NAME\tLED BY\tFROM\tSERVER PID\tSINCE\tTERM\tADDRESS")
 	for _, l := range o.Leads {
 		by, since := cmp.Or(l.Node, "a stranger"), ""
 		if !l.Held {

@@ -77,7 +77,7 @@ func TestStatusPostgresAndSQLite(t *testing.T) {
 		status, out, errs := call(t, at(db), "status")
 		assert.Zero(t, status)
 		assert.Empty(t, errs)
-		assert.Regexp(t, `(?m)^NAME +LED BY +FROM +PROCESS +SINCE +TERM +ADDRESS$`, out)
+		assert.Regexp(t, `(?m)^NAME +LED BY +FROM +SERVER PID +SINCE +TERM +ADDRESS$`, out)
 		assert.Regexp(t, `(?m)^fenced +web-1 .* \d{13} +-$`, out)
 		assert.Regexp(t, `(?m)^key [0-9a-f]{16} +web-2 .* - +-$`, out)
 	})
