@@ -179,6 +179,7 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"fly"}, `unknown command "fly"`},
+		{[]string{"help", "fly"}, `unknown command "fly"`},
 		{[]string{"run"}, "--name is missing"},
 		{[]string{"run", "--name", "x"}, "the command is missing"},
 		{[]string{"run", "--nme", "x"}, "not defined: --nme"},
